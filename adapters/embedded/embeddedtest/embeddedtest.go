@@ -1,0 +1,107 @@
+// Package embeddedtest gives a package's tests one PostgreSQL server, and each test a fresh
+// database in it.
+package embeddedtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/postgres"
+)
+
+// Main runs the tests of a package; call it in TestMain. PINWORKER_TEST_POSTGRES chooses the
+// server's major version.
+func Main(m *testing.M) {
+	embedded.RunChild()
+	code := m.Run()
+	if running != nil {
+		if err := running.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop PostgreSQL:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var running *embedded.Postgres
+
+// server starts with the first test that needs it.
+var server = sync.OnceValues(func() (*embedded.Postgres, error) {
+	ctx := context.Background()
+	var err error
+	running, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: os.Getenv("PINWORKER_TEST_POSTGRES")})
+	if err != nil {
+		return nil, err
+	}
+	if err := execute(ctx, "CREATE DATABASE migrated"); err != nil {
+		return nil, err
+	}
+	return running, Migrate(ctx, databaseURL("migrated"))
+})
+
+// Migrate brings a database's schema up to date, the platform's tables included.
+func Migrate(ctx context.Context, databaseURL string) error {
+	migrator, err := postgres.NewMigrator(databaseURL, "crm")
+	if err != nil {
+		return err
+	}
+	defer migrator.Close() //nolint:errcheck // what it did is known by then
+	for _, set := range []postgres.Set{postgres.PlatformSet, postgres.WorkerSet} {
+		if _, err := migrator.Up(ctx, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Database returns the URL of a fresh database with all tables, dropped after the test.
+func Database(t testing.TB) string { return create(t, " TEMPLATE migrated") }
+
+// EmptyDatabase returns the URL of a fresh database without any table.
+func EmptyDatabase(t testing.TB) string { return create(t, "") }
+
+var databases atomic.Int32
+
+func create(t testing.TB, template string) string {
+	t.Helper()
+	if _, err := server(); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("test_%d", databases.Add(1))
+	if err := execute(t.Context(), "CREATE DATABASE "+name+template); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return databaseURL(name)
+}
+
+func execute(ctx context.Context, statement string) error {
+	conn, err := pgx.Connect(ctx, running.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // a connection of a moment
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+func databaseURL(name string) string {
+	u, err := url.Parse(running.URL())
+	if err != nil {
+		panic(err) // we made it
+	}
+	u.Path = "/" + name
+	return u.String()
+}

@@ -1,0 +1,144 @@
+// Package kafka publishes to Kafka through Watermill, with settings that lose and reorder
+// nothing.
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	watermillkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// Config says how to reach Kafka.
+type Config struct {
+	Brokers  []string
+	ClientID string
+	// KeyHeader names the metadata entry that holds a message's key.
+	KeyHeader string
+}
+
+// PublishError says that Kafka did not take a message. Everything that Publish returns is one.
+type PublishError struct {
+	Topic string
+	Err   error
+}
+
+func (e *PublishError) Error() string {
+	return fmt.Sprintf("publish to %s: %v", e.Topic, e.Err)
+}
+
+func (e *PublishError) Unwrap() error { return e.Err }
+
+// Refused reports whether err is about the message itself, so that sending it again as it is
+// cannot help: it is too large or malformed, or it never became a Kafka record at all. All
+// else (an unknown topic, a leader that moved, an outage) may pass.
+func Refused(err error) bool {
+	var publish *PublishError
+	if !errors.As(err, &publish) {
+		return true // it did not get as far as Publish
+	}
+	var config sarama.ConfigurationError
+	return errors.As(err, &config) ||
+		errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
+		errors.Is(err, sarama.ErrInvalidMessage) ||
+		errors.Is(err, sarama.ErrInvalidMessageSize) ||
+		errors.Is(err, sarama.ErrInvalidRecord)
+}
+
+// Publisher is a message.Publisher that connects when it is first needed, so that a worker
+// may start while Kafka is away. It is safe for concurrent use.
+type Publisher struct {
+	config Config
+
+	mu        sync.Mutex
+	connected message.Publisher
+	retryAt   time.Time // no attempt to connect before then
+	failed    error     // why the last one failed
+	closed    bool
+}
+
+var _ message.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a publisher that is not connected yet.
+func NewPublisher(config Config) *Publisher { return &Publisher{config: config} }
+
+// Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
+// a *PublishError.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	connected, err := p.connect()
+	if err == nil {
+		err = connected.Publish(topic, messages...)
+	}
+	if err != nil {
+		return &PublishError{Topic: topic, Err: err}
+	}
+	return nil
+}
+
+// Close waits for what is being sent. It is closed last, after whatever publishes.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.connected == nil {
+		return nil
+	}
+	return p.connected.Close()
+}
+
+var errClosed = errors.New("the Kafka publisher is closed")
+
+// connect returns the connection, or why there is none. Many callers share one attempt.
+func (p *Publisher) connect() (message.Publisher, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, errClosed
+	case p.connected != nil:
+		return p.connected, nil
+	case time.Now().Before(p.retryAt):
+		return nil, p.failed
+	}
+	connected, err := watermillkafka.NewPublisher(watermillkafka.PublisherConfig{
+		Brokers:               p.config.Brokers,
+		OverwriteSaramaConfig: saramaConfig(p.config),
+		Marshaler: watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
+			return m.Metadata.Get(p.config.KeyHeader), nil
+		}),
+	}, watermill.NopLogger{})
+	if err != nil {
+		const pause = time.Second
+		p.retryAt, p.failed = time.Now().Add(pause), err
+		return nil, err
+	}
+	p.connected = connected
+	return connected, nil
+}
+
+// saramaConfig replaces defaults of sarama and watermill-kafka that may lose or reorder
+// messages, or partition them otherwise than Java's clients do.
+func saramaConfig(config Config) *sarama.Config {
+	c := sarama.NewConfig()
+	c.ClientID = config.ClientID
+	c.Version = sarama.V2_8_0_0
+	c.Producer.RequiredAcks = sarama.WaitForAll
+	c.Producer.Idempotent = true
+	c.Net.MaxOpenRequests = 1
+	c.Producer.Return.Successes = true
+	c.Producer.Return.Errors = true
+	c.Producer.Partitioner = sarama.NewMurmur2Partitioner
+	c.Producer.Compression = sarama.CompressionLZ4
+	c.Metadata.AllowAutoTopicCreation = false
+	// An outage is the relay's to wait for, lane by lane; here it is only bridged.
+	c.Net.DialTimeout = 5 * time.Second
+	c.Net.ReadTimeout = 10 * time.Second
+	c.Net.WriteTimeout = 10 * time.Second
+	c.Producer.Timeout = 8 * time.Second
+	return c
+}

@@ -1,0 +1,100 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The statements stand here and not in sql/queries, because sqlc cannot leave the schema of
+// a table open, and the three contexts' outboxes are one piece of code.
+
+type lane struct {
+	topic string
+	shard int16
+}
+
+func (l lane) String() string { return fmt.Sprintf("%s/%d", l.topic, l.shard) }
+
+// row is a message as it waits.
+type row struct {
+	id      int64
+	key     string
+	uuid    [16]byte
+	payload []byte // Watermill's envelope
+}
+
+// lanes reads and empties an outbox.
+type lanes struct {
+	pool  *pgxpool.Pool
+	table Table
+}
+
+// waiting returns the lanes that have messages: a jump over the primary key from one lane to
+// the next, whatever the number of messages.
+func (q lanes) waiting(ctx context.Context) ([]lane, error) {
+	rows, err := q.pool.Query(ctx, `
+		WITH RECURSIVE lane AS (
+			(SELECT topic, shard FROM `+q.table.name()+` ORDER BY topic, shard LIMIT 1)
+			UNION ALL
+			SELECT next.topic, next.shard
+			FROM lane CROSS JOIN LATERAL (
+				SELECT topic, shard FROM `+q.table.name()+` AS o
+				WHERE (o.topic, o.shard) > (lane.topic, lane.shard)
+				ORDER BY topic, shard LIMIT 1
+			) AS next
+		)
+		SELECT topic, shard FROM lane`)
+	if err == nil {
+		var found []lane
+		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (l lane, err error) {
+			return l, r.Scan(&l.topic, &l.shard)
+		})
+		if err == nil {
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("look for waiting messages: %w", err)
+}
+
+// lock takes a lane until the transaction ends, or answers that another relay has it. It
+// writes nothing, and leaves no snapshot open while Kafka is waited for.
+func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
+	var locked bool
+	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2))",
+		q.table.name(), l.String()).Scan(&locked)
+	if err != nil {
+		return false, fmt.Errorf("lock lane %s: %w", l, err)
+	}
+	return locked, nil
+}
+
+// read returns a lane's first messages, in order, without those of the held keys.
+func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, held []string, limit int) ([]row, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT id, key, uuid, payload FROM `+q.table.name()+`
+		WHERE topic = $1 AND shard = $2 AND key <> ALL ($3)
+		ORDER BY id LIMIT $4`, l.topic, l.shard, held, limit)
+	if err == nil {
+		var found []row
+		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (w row, err error) {
+			return w, r.Scan(&w.id, &w.key, &w.uuid, &w.payload)
+		})
+		if err == nil {
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("read lane %s: %w", l, err)
+}
+
+// remove deletes what was acked.
+func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) error {
+	_, err := tx.Exec(ctx, "DELETE FROM "+q.table.name()+" WHERE topic = $1 AND shard = $2 AND id = ANY ($3)",
+		l.topic, l.shard, ids)
+	if err != nil {
+		return fmt.Errorf("remove acked messages from lane %s: %w", l, err)
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// RelayConfig bounds a relay.
+type RelayConfig struct {
+	BatchSize     int           // messages a round
+	PollInterval  time.Duration // how often an idle relay looks, if nothing wakes it
+	ShutdownGrace time.Duration // how long a stop waits for what is in flight
+	// Refused reports whether an error is about the message itself, so that others of its
+	// lane need not wait for it. Any other error is an outage, and backs the lane off.
+	Refused func(error) bool
+}
+
+// Relay moves one context's outbox to Kafka until it is stopped. Any number of relays, in any
+// number of processes, share an outbox: a lane is worked on by one of them at a time, and a
+// lost connection gives it up.
+//
+// It is a message.Subscriber of ours in front of Watermill's Forwarder, because watermill-sql's
+// own subscriber sends one message at a time, lets one refused message block all behind it,
+// and never cleans up (docs/adr/0004).
+type Relay struct {
+	lanes     lanes
+	publisher message.Publisher
+	config    RelayConfig
+	log       *slog.Logger
+
+	wake     chan struct{}
+	outgoing *subscriber
+	slots    chan struct{} // rounds at once, each with a connection
+	lastLook atomic.Int64  // UnixNano
+
+	mu      sync.Mutex
+	state   map[lane]*laneState
+	failing map[string]bool // topics whose lanes are backing off
+}
+
+// laneState is what a relay remembers of a lane.
+type laneState struct {
+	running   bool
+	notBefore time.Time
+	backoff   *backoff.ExponentialBackOff
+	held      map[string]*hold // keys whose head is refused
+}
+
+type hold struct {
+	until   time.Time
+	backoff *backoff.ExponentialBackOff
+}
+
+// rounds is how many lanes a relay works on at once: as many connections does it need, and
+// one more to look.
+const rounds = Shards
+
+// NewRelay returns the relay of an outbox. The publisher stays the caller's to close, after
+// Run has returned.
+func NewRelay(pool *pgxpool.Pool, table Table, publisher message.Publisher, config RelayConfig, log *slog.Logger) *Relay {
+	r := &Relay{
+		lanes:     lanes{pool: pool, table: table},
+		publisher: publisher,
+		config:    config,
+		log:       log.With("outbox", table.Schema),
+		wake:      make(chan struct{}, 1),
+		outgoing:  &subscriber{messages: make(chan *message.Message)},
+		slots:     make(chan struct{}, rounds),
+		state:     make(map[lane]*laneState),
+		failing:   make(map[string]bool),
+	}
+	r.lastLook.Store(time.Now().UnixNano())
+	return r
+}
+
+// Wake says that messages were committed. It never blocks.
+func (r *Relay) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// Stalled returns an error where the relay has not looked for messages for longer than its
+// interval and a look's deadline allow.
+func (r *Relay) Stalled() error {
+	silent := time.Since(time.Unix(0, r.lastLook.Load()))
+	if allowed := r.config.PollInterval + lookTimeout; silent > allowed {
+		return fmt.Errorf("outbox relay: has not looked for messages for %s, %s are allowed", silent.Round(time.Second), allowed)
+	}
+	return nil
+}
+
+const lookTimeout = 30 * time.Second
+
+// Run relays until ctx ends. Then it reads no more, lets what is in flight finish within the
+// grace, deletes what was acked, and returns. Outages of the database or of Kafka do not end
+// it; it returns an error only where Watermill cannot be set up.
+func (r *Relay) Run(ctx context.Context) error {
+	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, watermill.NopLogger{}, forwarder.Config{
+		ForwarderTopic: forwarderTopic,
+		Middlewares:    []message.HandlerMiddleware{report},
+		CloseTimeout:   r.config.ShutdownGrace,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the forwarder: %w", err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- forward.Run(context.WithoutCancel(ctx)) }()
+	select {
+	case err := <-stopped:
+		return fmt.Errorf("run the forwarder: %w", err)
+	case <-forward.Running():
+	}
+
+	var running sync.WaitGroup
+	for ctx.Err() == nil {
+		r.look(ctx, &running)
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-time.After(r.config.PollInterval):
+		}
+	}
+	running.Wait()
+	if err := forward.Close(); err != nil {
+		r.log.Warn("outbox relay stopped with messages in flight: they will be sent again", "error", err)
+	}
+	return nil
+}
+
+// look starts a worker for each lane that has messages and none yet.
+func (r *Relay) look(ctx context.Context, running *sync.WaitGroup) {
+	lookCtx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	waiting, err := r.lanes.waiting(lookCtx)
+	r.lastLook.Store(time.Now().UnixNano())
+	r.report("", err)
+	for _, lane := range waiting {
+		if state, ok := r.begin(lane); ok {
+			running.Go(func() { r.work(ctx, lane, state) })
+		}
+	}
+}
+
+// begin claims a lane for a worker, unless it has one or is backing off.
+func (r *Relay) begin(l lane) (*laneState, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := r.state[l]
+	if state == nil {
+		state = &laneState{backoff: newBackoff(), held: make(map[string]*hold)}
+		r.state[l] = state
+	}
+	if state.running || time.Now().Before(state.notBefore) {
+		return nil, false
+	}
+	state.running = true
+	return state, true
+}
+
+func (r *Relay) end(state *laneState, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state.running = false
+	state.notBefore = time.Now().Add(pause)
+}
+
+// work runs rounds of a lane until it is empty, an outage backs it off, or ctx ends.
+func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
+	for {
+		select {
+		case <-ctx.Done():
+			r.end(state, 0)
+			return
+		case r.slots <- struct{}{}:
+		}
+		read, err := r.round(ctx, l, state)
+		<-r.slots
+		if ctx.Err() == nil {
+			r.report(l.topic, err)
+		}
+		switch {
+		case err != nil:
+			r.end(state, state.backoff.NextBackOff())
+			return
+		case read == 0:
+			r.end(state, 0)
+			return
+		}
+		state.backoff.Reset()
+	}
+}
+
+// report logs an outage when it begins and when it is over, once for a topic ("" for the
+// database).
+func (r *Relay) report(topic string, err error) {
+	r.mu.Lock()
+	failing := r.failing[topic]
+	r.failing[topic] = err != nil
+	r.mu.Unlock()
+	switch {
+	case err != nil && !failing:
+		r.log.Warn("outbox relay is held up: messages wait and are tried again", "topic", topic, "error", err)
+	case err == nil && failing:
+		r.log.Info("outbox relay goes on", "topic", topic)
+	}
+}
+
+func newBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = 200 * time.Millisecond
+	b.MaxInterval = 10 * time.Second
+	return b
+}

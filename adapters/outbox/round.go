@@ -1,0 +1,217 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// round locks a lane, sends its first messages, deletes those that were acked, and answers
+// how many it read. The error is an outage; what was acked before it is deleted all the same.
+//
+// It goes on after ctx has ended for as long as the grace allows, with what is in flight.
+func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read int, err error) {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.config.ShutdownGrace, cancel) })()
+
+	var outage error
+	err = pgx.BeginTxFunc(work, r.lanes.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		locked, err := r.lanes.lock(work, tx, l)
+		if err != nil || !locked {
+			return err
+		}
+		rows, err := r.lanes.read(work, tx, l, state.heldKeys(time.Now()), r.config.BatchSize)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		read = len(rows)
+		var sent sent
+		sent, outage = r.send(ctx, work, rows)
+		state.hold(sent, time.Now(), func(row row, why error) {
+			r.log.Error("outbox message is refused: it waits and is tried again", "topic", l.topic,
+				"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
+		})
+		if len(sent.acked) == 0 {
+			return nil
+		}
+		return r.lanes.remove(work, tx, l, sent.acked)
+	})
+	return read, errors.Join(outage, err)
+}
+
+// sent is what became of a round's messages.
+type sent struct {
+	acked   []int64
+	keys    map[string]bool // of the acked
+	refused map[*row]error  // refused even when sent alone
+}
+
+// send emits messages, one in flight a key, and waits for all that it emitted. Kafka refuses
+// whole batches of records, so what was refused in company is sent once more alone. The
+// error is the outage that ended it early.
+func (r *Relay) send(ctx, work context.Context, rows []row) (sent, error) {
+	result := sent{keys: make(map[string]bool), refused: make(map[*row]error)}
+	queues := make(map[string][]*row, len(rows))
+	heads := make([]*row, 0, len(rows))
+	for i := range rows {
+		key := rows[i].key
+		if queues[key] == nil {
+			heads = append(heads, &rows[i])
+		}
+		queues[key] = append(queues[key], &rows[i])
+	}
+
+	f := flight{outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool)}
+	var suspects []*row
+	var outage error
+	ack := func(w *row) {
+		result.acked = append(result.acked, w.id)
+		result.keys[w.key] = true
+	}
+	for _, head := range heads {
+		f.emit(work, head)
+	}
+	for len(f.flying) > 0 {
+		w, err := f.wait(work)
+		switch {
+		case w == nil:
+			return result, err
+		case err == nil:
+			ack(w)
+			queues[w.key] = queues[w.key][1:]
+			if next := queues[w.key]; len(next) > 0 && outage == nil && ctx.Err() == nil {
+				f.emit(work, next[0])
+			}
+		case r.config.Refused(err):
+			suspects = append(suspects, w)
+		default:
+			outage = err
+		}
+	}
+	for _, suspect := range suspects {
+		if outage != nil || ctx.Err() != nil {
+			break
+		}
+		f.emit(work, suspect)
+		w, err := f.wait(work)
+		switch {
+		case w == nil:
+			return result, err
+		case err == nil:
+			ack(w)
+		case r.config.Refused(err):
+			result.refused[w] = err
+		default:
+			outage = err
+		}
+	}
+	return result, outage
+}
+
+// heldKeys returns the keys to pass over, and lets go of those whose time is up.
+func (s *laneState) heldKeys(now time.Time) []string {
+	keys := make([]string, 0, len(s.held))
+	for key, hold := range s.held {
+		if now.Before(hold.until) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// hold makes the keys of refused messages wait, each with its own backoff, and forgets the
+// waits of keys that went on.
+func (s *laneState) hold(result sent, now time.Time, refused func(row, error)) {
+	for key := range result.keys {
+		delete(s.held, key)
+	}
+	for w, err := range result.refused {
+		h := s.held[w.key]
+		if h == nil {
+			h = &hold{backoff: newBackoff()}
+			s.held[w.key] = h
+			refused(*w, err)
+		}
+		h.until = now.Add(h.backoff.NextBackOff())
+	}
+}
+
+// flight is what is under way between a round and the forwarder's handler.
+type flight struct {
+	outgoing *subscriber
+	answers  chan answer
+	flying   map[*row]bool
+}
+
+type answer struct {
+	row *row
+	err error
+}
+
+// ackDeadline is how long a round waits for the next answer: longer than Kafka's client
+// takes to give up.
+const ackDeadline = time.Minute
+
+var errNoAnswer = fmt.Errorf("no answer from Kafka's client within %s", ackDeadline)
+
+func (f *flight) emit(work context.Context, w *row) {
+	m := message.NewMessageWithContext(
+		context.WithValue(work, answerKey{}, func(err error) { f.answers <- answer{w, err} }),
+		uuid.UUID(w.uuid).String(), w.payload,
+	)
+	f.flying[w] = true
+	select {
+	case f.outgoing.messages <- m:
+	case <-work.Done():
+		f.answers <- answer{w, work.Err()}
+	}
+}
+
+// wait returns the next answer, or no row and why there will be none.
+func (f *flight) wait(work context.Context) (*row, error) {
+	select {
+	case a := <-f.answers:
+		delete(f.flying, a.row)
+		return a.row, a.err
+	case <-work.Done():
+		return nil, work.Err()
+	case <-time.After(ackDeadline):
+		return nil, errNoAnswer
+	}
+}
+
+type answerKey struct{}
+
+// report brings a message's error back to its round. Watermill's ack and nack carry none, but
+// a middleware sees the error and the outer message, whose context the round made.
+func report(next message.HandlerFunc) message.HandlerFunc {
+	return func(m *message.Message) (_ []*message.Message, _ error) {
+		answer := m.Context().Value(answerKey{}).(func(error))
+		err := fmt.Errorf("the forwarder panicked on message %s", m.UUID)
+		defer func() { answer(err) }()
+		_, err = next(m)
+		return nil, nil // the round decides
+	}
+}
+
+// subscriber hands the rounds' messages to the forwarder's router.
+type subscriber struct{ messages chan *message.Message }
+
+var _ message.Subscriber = (*subscriber)(nil)
+
+// Subscribe implements message.Subscriber.
+func (s *subscriber) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	return s.messages, nil
+}
+
+// Close is called once by the router, after the last round.
+func (s *subscriber) Close() error {
+	close(s.messages)
+	return nil
+}

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The driver's errors are told apart here and nowhere else, by SQLSTATE, never by text.
+
+// ErrReadOnly says that the database answers but cannot be written to.
+var ErrReadOnly = errors.New("the database is read-only")
+
+// errFewerRows says that an UPDATE met fewer rows than were decided on: a trigger or a
+// policy kept it from one of them.
+var errFewerRows = errors.New("the database changed fewer rows than were decided on")
+
+// StreamAheadError says that an aggregate's stream is ahead of its row: the row lost what
+// the stream recorded, and nothing can be decided on it.
+type StreamAheadError struct {
+	ID          uuid.UUID
+	Row, Stream int // versions
+}
+
+func (e StreamAheadError) Error() string {
+	return fmt.Sprintf("%s: its stream is at version %d, ahead of its row at %d", e.ID, e.Stream, e.Row)
+}
+
+// ColumnError says that a row holds what the domain has no value for.
+type ColumnError struct {
+	Column string
+	Why    string
+}
+
+func (e ColumnError) Error() string { return e.Column + " " + e.Why }
+
+// refused reports whether the database refused the data it was given: a data fault.
+func refused(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
+	}
+	return errors.Is(err, errFewerRows)
+}
+
+// lostRace reports whether someone else wrote the next event of the stream, or the row,
+// first: the optimistic lock of last resort.
+func lostRace(err error) bool {
+	const uniqueViolation = "23505"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == uniqueViolation &&
+		(pg.ConstraintName == "domain_events_pkey" || pg.ConstraintName == "leads_pkey")
+}

@@ -1,0 +1,307 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pin-platform/pinworker/adapters/postgres/internal/crmdb"
+	"github.com/pin-platform/pinworker/domain/crm"
+	"github.com/pin-platform/pinworker/domain/eventsourcing"
+	"github.com/pin-platform/pinworker/domain/ids"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// Leads keeps leads in crm.leads and crm.domain_events.
+type Leads struct {
+	db     *DB
+	outbox Outbox
+}
+
+var (
+	_ ports.DueLeads = (*Leads)(nil)
+	_ ports.Leads    = (*Leads)(nil)
+)
+
+// NewLeads returns the leads of a database, whose messages go to outbox.
+func NewLeads(db *DB, outbox Outbox) *Leads { return &Leads{db: db, outbox: outbox} }
+
+type (
+	leadRule    = ports.Rule[crm.Lead, crm.Event]
+	leadOutcome = ports.Outcome[crm.Lead, crm.Event]
+	leadApplied = ports.Transitioned[crm.Lead, crm.Event]
+)
+
+// leadChange is what was decided on one lead and is still to be written.
+type leadChange struct {
+	before, after crm.Lead
+	events        []crm.Event  // decided
+	journal       []journalled // to append: a baseline where the stream lags behind, and events
+	messages      []ports.Message
+}
+
+// Transition implements ports.Due.
+func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule) (leadOutcome, error) {
+	var outcome leadOutcome
+	var changes []leadChange
+	err := l.db.transact(ctx, func(tx pgx.Tx) error {
+		q := crmdb.New(tx)
+		rows, err := q.ClaimDueLeads(ctx, claimParams(claim))
+		if err != nil {
+			return fmt.Errorf("claim due leads: %w", err)
+		}
+		outcome = leadOutcome{Claimed: len(rows), Next: nextAfter(rows, claim.After)}
+		changes, outcome.Failed, err = l.decide(ctx, q, rows, claim, rule)
+		if err != nil {
+			return err
+		}
+		if outcome.SkippedLocked, err = skippedLocked(ctx, q, claim, outcome); err != nil {
+			return err
+		}
+		return l.write(ctx, tx, changes, origin{ports.System, claim.Run})
+	})
+	switch {
+	case err == nil:
+		for _, c := range changes {
+			outcome.Applied = append(outcome.Applied, leadApplied{After: c.after, Events: c.events})
+		}
+		if len(changes) > 0 {
+			l.outbox.Committed()
+		}
+		return outcome, nil
+	case !refused(err) || len(changes) == 0:
+		return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, err
+	case len(changes) > 1:
+		return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, &ports.RefusedError{Items: len(changes), Err: err}
+	case lostRace(err):
+		return outcome, nil
+	}
+	culprit := changes[0].before.Snapshot()
+	outcome.Failed = append(outcome.Failed, ports.Failure{Item: uuid.UUID(culprit.ID), Tenant: culprit.TenantID, Err: err})
+	return outcome, nil
+}
+
+// decide applies the rule to every row. What fails is left out before anything is written;
+// the error is an infrastructure fault.
+func (l *Leads) decide(
+	ctx context.Context, q *crmdb.Queries, rows []crmdb.CrmLead, claim ports.Claim, rule leadRule,
+) ([]leadChange, []ports.Failure, error) {
+	if len(rows) == 0 {
+		return nil, nil, nil
+	}
+	streams := make([]pgtype.UUID, len(rows))
+	for i, row := range rows {
+		streams[i] = row.ID
+	}
+	heads, err := streamHeads(ctx, q, streams)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes := make([]leadChange, 0, len(rows))
+	var failed []ports.Failure
+	for _, row := range rows {
+		lead, err := leadFromRow(row)
+		var change leadChange
+		if err == nil {
+			change, err = changeLead(lead, heads[row.ID], claim.AsOf, rule)
+		}
+		switch {
+		case err != nil:
+			failed = append(failed, ports.Failure{
+				Item: row.ID.Bytes, Tenant: ids.TenantID(row.TenantID.Bytes), Err: err,
+			})
+		case len(change.events) > 0:
+			changes = append(changes, change)
+		}
+	}
+	return changes, failed, nil
+}
+
+// changeLead decides on one lead whose stream is at head. The error is its data fault.
+func changeLead(lead crm.Lead, head int, at time.Time, rule leadRule) (leadChange, error) {
+	if head > lead.Version() {
+		return leadChange{}, StreamAheadError{ID: uuid.UUID(lead.ID()), Row: lead.Version(), Stream: head}
+	}
+	events, err := rule.Decide(lead, at)
+	if err != nil || len(events) == 0 {
+		return leadChange{}, err
+	}
+	change := leadChange{before: lead, after: eventsourcing.Fold(lead, events...), events: events}
+	recorded := eventsourcing.Number(lead, events...)
+	if head < lead.Version() {
+		baseline := eventsourcing.Recorded[crm.Event]{Version: lead.Version(), Event: lead.Import(at)}
+		recorded = append([]eventsourcing.Recorded[crm.Event]{baseline}, recorded...)
+	}
+	for _, r := range recorded {
+		stored, err := encodeLeadEvent(r)
+		if err != nil {
+			return leadChange{}, err
+		}
+		change.journal = append(change.journal, stored)
+	}
+	if rule.Announce != nil {
+		change.messages, err = rule.Announce(change.after, events)
+	}
+	return change, err
+}
+
+// write stores what was decided: rows, events, messages, a statement each.
+func (l *Leads) write(ctx context.Context, tx pgx.Tx, changes []leadChange, from origin) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	updated, err := crmdb.New(tx).UpdateLeads(ctx, leadUpdates(changes))
+	if err != nil {
+		return fmt.Errorf("update leads: %w", err)
+	}
+	if updated < int64(len(changes)) {
+		return errFewerRows
+	}
+	return l.journal(ctx, tx, changes, from)
+}
+
+func (l *Leads) journal(ctx context.Context, tx pgx.Tx, changes []leadChange, from origin) error {
+	events := make([]journalled, 0, len(changes))
+	messages := make([]ports.Message, 0, len(changes))
+	for _, c := range changes {
+		events = append(events, c.journal...)
+		messages = append(messages, c.messages...)
+	}
+	if err := crmdb.New(tx).AppendEvents(ctx, crmdb.AppendEventsParams(columnsOf(events, from))); err != nil {
+		return fmt.Errorf("append events: %w", err)
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	return l.outbox.Write(ctx, tx, from.run, messages)
+}
+
+// Change implements ports.Store.
+func (l *Leads) Change(
+	ctx context.Context, command ports.Command[crm.LeadID], rule leadRule,
+) (leadApplied, error) {
+	var change leadChange
+	err := l.db.transact(ctx, func(tx pgx.Tx) error {
+		q := crmdb.New(tx)
+		var lead crm.Lead
+		row, err := q.LockLead(ctx, asUUID(command.ID))
+		switch {
+		case err == nil:
+			if lead, err = leadFromRow(row); err != nil {
+				return err
+			}
+		case !errors.Is(err, pgx.ErrNoRows):
+			return fmt.Errorf("lock the lead: %w", err)
+		}
+		heads, err := streamHeads(ctx, q, []pgtype.UUID{asUUID(command.ID)})
+		if err != nil {
+			return err
+		}
+		if change, err = changeLead(lead, heads[asUUID(command.ID)], command.At, rule); err != nil {
+			return err
+		}
+		from := origin{command.By, command.Run}
+		switch {
+		case len(change.events) == 0:
+			return nil
+		case lead.Version() > 0:
+			return l.write(ctx, tx, []leadChange{change}, from)
+		}
+		if err := q.InsertLead(ctx, leadInsert(change.after)); err != nil {
+			return fmt.Errorf("insert the lead: %w", err)
+		}
+		return l.journal(ctx, tx, []leadChange{change}, from)
+	})
+	switch {
+	case lostRace(err):
+		return leadApplied{}, ports.ErrConflict
+	case err != nil:
+		return leadApplied{}, err
+	}
+	if len(change.messages) > 0 {
+		l.outbox.Committed()
+	}
+	return leadApplied{After: change.after, Events: change.events}, nil
+}
+
+// Backlog implements ports.Due.
+func (l *Leads) Backlog(ctx context.Context, asOf time.Time) (ports.Backlog, error) {
+	row, err := crmdb.New(l.db.Pool).LeadBacklog(ctx, crmdb.LeadBacklogParams{
+		AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)),
+	})
+	if err != nil {
+		return ports.Backlog{}, fmt.Errorf("count due leads: %w", err)
+	}
+	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour)}
+	if row.Due > 0 {
+		backlog.Oldest = row.Oldest.Time.UTC()
+	}
+	return backlog, nil
+}
+
+// skippedLocked counts what a claim passed over because someone else holds it: what is due
+// up to where the claim ended, less what it got. A claim that was not filled ended at its end.
+func skippedLocked(ctx context.Context, q *crmdb.Queries, claim ports.Claim, outcome leadOutcome) (int, error) {
+	if outcome.Claimed == claim.Limit {
+		claim.Until = outcome.Next
+	}
+	p := claimParams(claim)
+	due, err := q.CountDueLeads(ctx, crmdb.CountDueLeadsParams{
+		AsOf: p.AsOf, AfterDue: p.AfterDue, AfterID: p.AfterID, UntilDue: p.UntilDue, UntilID: p.UntilID,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the leads held elsewhere: %w", err)
+	}
+	return max(0, int(due)-outcome.Claimed), nil
+}
+
+func streamHeads(ctx context.Context, q *crmdb.Queries, streams []pgtype.UUID) (map[pgtype.UUID]int, error) {
+	rows, err := q.StreamHeads(ctx, streams)
+	if err != nil {
+		return nil, fmt.Errorf("read the streams' heads: %w", err)
+	}
+	heads := make(map[pgtype.UUID]int, len(rows))
+	for _, row := range rows {
+		heads[row.StreamID] = int(row.Version)
+	}
+	return heads, nil
+}
+
+func claimParams(claim ports.Claim) crmdb.ClaimDueLeadsParams {
+	p := crmdb.ClaimDueLeadsParams{
+		AsOf:     asTimestamptz(claim.AsOf),
+		AfterDue: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
+		AfterID:  asUUID(uuid.Nil),
+		UntilDue: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true},
+		UntilID:  asUUID(uuid.Max),
+		MaxItems: int32(claim.Limit),
+	}
+	if !claim.After.IsZero() {
+		p.AfterDue, p.AfterID = cursorDue(claim.After), asUUID(claim.After.ID)
+	}
+	if !claim.Until.IsZero() {
+		p.UntilDue, p.UntilID = cursorDue(claim.Until), asUUID(claim.Until.ID)
+	}
+	return p
+}
+
+// A cursor's zero moment stands for -infinity, which sorts before all others.
+func cursorDue(c ports.Cursor) pgtype.Timestamptz {
+	if c.Due.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return asTimestamptz(c.Due)
+}
+
+func nextAfter(rows []crmdb.CrmLead, after ports.Cursor) ports.Cursor {
+	if len(rows) == 0 {
+		return after
+	}
+	last := rows[len(rows)-1]
+	return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes} // -infinity has the zero Time
+}

@@ -1,0 +1,84 @@
+// Package postgres keeps aggregates in PostgreSQL. An aggregate's table row is the inline
+// snapshot of its stream in <schema>.domain_events; a unit of work writes rows, events and
+// outbox messages in one transaction, with a handful of statements whatever its size.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// Outbox takes a unit's messages into the unit's own transaction.
+type Outbox interface {
+	// Write inserts messages within tx.
+	Write(ctx context.Context, tx pgx.Tx, run ports.RunID, messages []ports.Message) error
+	// Committed says that messages written before are there to be read now.
+	Committed()
+}
+
+// Config says how to reach a database and how long a statement may take.
+type Config struct {
+	URL              string
+	MaxConnections   int
+	StatementTimeout time.Duration
+	LockTimeout      time.Duration // how long an operation waits for a row; jobs never wait
+	ApplicationName  string        // tells operators whose connection it is
+}
+
+// DB is a pool of connections to one context's database.
+type DB struct {
+	Pool  *pgxpool.Pool
+	begin pgx.TxOptions
+}
+
+// Open prepares a pool; it does not connect yet, so that a worker may start before its
+// database. The error says what is wrong with the URL, and not its password.
+func Open(config Config) (*DB, error) {
+	c, err := pgxpool.ParseConfig(config.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database's URL: %w", err)
+	}
+	c.MaxConns = int32(config.MaxConnections)
+	c.MaxConnLifetime = 30 * time.Minute // a failed-over server is left behind in time
+	c.ConnConfig.RuntimeParams["application_name"] = config.ApplicationName
+	c.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	pool, err := pgxpool.NewWithConfig(context.Background(), c)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the connection pool: %w", err)
+	}
+	return &DB{Pool: pool, begin: pgx.TxOptions{BeginQuery: fmt.Sprintf(
+		// Set with the transaction, in one round trip: a pooler in transaction mode keeps no
+		// session, and refuses timeouts as startup parameters.
+		"begin; set local statement_timeout = %d; set local lock_timeout = %d",
+		config.StatementTimeout.Milliseconds(), config.LockTimeout.Milliseconds(),
+	)}}, nil
+}
+
+// Close returns once all connections are given back.
+func (db *DB) Close() { db.Pool.Close() }
+
+// transact runs work in a READ COMMITTED transaction. What work returns decides: nil commits.
+func (db *DB) transact(ctx context.Context, work func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db.Pool, db.begin, work)
+}
+
+// Writable returns nil where the database can be reached and written to. A standby, or a
+// primary that was demoted, answers but is of no use.
+func (db *DB) Writable(ctx context.Context) error {
+	var readOnly bool
+	err := db.Pool.QueryRow(ctx,
+		"SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean").Scan(&readOnly)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	if readOnly {
+		return ErrReadOnly
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package cycle is the engine of a job's cycle: it takes page after page of due items
+// through a rule until none is left, goes over a refused page one by one, and stops between
+// pages when asked to. What a job is, its rule and its limits, lies beside it; what a page
+// writes lies behind ports.Due.
+package cycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// Tick is one cycle's identity: its run id, and the one moment that serves for all of its
+// comparisons and timestamps (spec: rules common to all jobs).
+type Tick struct {
+	Run  ports.RunID
+	AsOf time.Time // UTC, in PostgreSQL's microseconds
+}
+
+// Begin starts a cycle at a moment read from a clock.
+func Begin(now time.Time) Tick {
+	return Tick{Run: ports.NewRunID(), AsOf: now.UTC().Truncate(time.Microsecond)}
+}
+
+// Limits bound a cycle.
+type Limits struct {
+	BatchSize  int // items a page, above 0
+	MaxBatches int // pages a cycle, above 0
+}
+
+// LimitError says that a limit is out of range.
+type LimitError struct {
+	Limit string
+	Value int
+}
+
+func (e LimitError) Error() string {
+	return fmt.Sprintf("%s is %d: it must be above 0", e.Limit, e.Value)
+}
+
+// Validate returns a LimitError for a limit that is not above 0.
+func (l Limits) Validate() error {
+	if l.BatchSize <= 0 {
+		return LimitError{"BatchSize", l.BatchSize}
+	}
+	if l.MaxBatches <= 0 {
+		return LimitError{"MaxBatchesPerCycle", l.MaxBatches}
+	}
+	return nil
+}
+
+// Summary is what a cycle did. It is good beside an error too.
+type Summary struct {
+	Applied       int
+	Failed        int // items left as they were by a data fault
+	SkippedLocked int
+	Batches       int // pages that committed something
+	Faults        int // units rolled back by an infrastructure fault
+	Capped        bool
+}
+
+// Drain takes due items through the rule, page by page, until a page is empty, the limits
+// are reached (Capped), or ctx ends.
+//
+// A page that the database refuses is gone over one item at a time; the item that fails
+// alone is left out. A page that an infrastructure fault rolled back is passed over until
+// the next cycle. Both count toward MaxBatches. The cycle fails where not even a claim can
+// be had, and does not begin where a limit is out of range (LimitError).
+func Drain[A, E any](
+	ctx context.Context, due ports.Due[A, E], rule ports.Rule[A, E], tick Tick, limits Limits,
+) (Summary, error) {
+	if err := limits.Validate(); err != nil {
+		return Summary{}, err
+	}
+	d := drain[A, E]{due: due, rule: rule}
+	claim := ports.Claim{AsOf: tick.AsOf, Limit: limits.BatchSize, Run: tick.Run}
+	for range limits.MaxBatches {
+		before := d.done.Applied
+		outcome, err := d.unit(ctx, claim)
+		if d.done.Applied > before {
+			d.done.Batches++
+		}
+		if err != nil || outcome.Claimed == 0 {
+			return d.done, err
+		}
+		claim.After = outcome.Next
+	}
+	d.done.Capped = true
+	return d.done, nil
+}
+
+type drain[A, E any] struct {
+	due  ports.Due[A, E]
+	rule ports.Rule[A, E]
+	done Summary
+}
+
+// unit runs one claim and counts what became of it. Its error ends the cycle.
+func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcome[A, E], error) {
+	if err := ctx.Err(); err != nil {
+		return ports.Outcome[A, E]{}, err
+	}
+	outcome, err := d.due.Transition(ctx, claim, d.rule)
+	if refused := (*ports.RefusedError)(nil); errors.As(err, &refused) && claim.Limit > 1 {
+		claim.Until = outcome.Next
+		return outcome, d.oneByOne(ctx, claim)
+	}
+	if err != nil {
+		d.done.Faults++
+		if outcome.Claimed == 0 || ctx.Err() != nil {
+			return outcome, err
+		}
+		return outcome, nil
+	}
+	d.done.Applied += len(outcome.Applied)
+	d.done.Failed += len(outcome.Failed)
+	d.done.SkippedLocked += outcome.SkippedLocked
+	return outcome, nil
+}
+
+// oneByOne goes over a refused page again, so that the culprit alone fails.
+func (d *drain[A, E]) oneByOne(ctx context.Context, claim ports.Claim) error {
+	claim.Limit = 1
+	for {
+		outcome, err := d.unit(ctx, claim)
+		if err != nil || outcome.Claimed == 0 {
+			return err
+		}
+		claim.After = outcome.Next
+	}
+}
