@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -97,4 +98,26 @@ func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) error
 		return fmt.Errorf("remove acked messages from lane %s: %w", l, err)
 	}
 	return nil
+}
+
+// Lag is how far behind an outbox is.
+type Lag struct {
+	Unpublished int
+	Oldest      time.Time // when the oldest of them was written; zero where there is none
+	Parked      int
+}
+
+// Measure counts what waits in an outbox.
+func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) {
+	var lag Lag
+	var oldest *time.Time
+	err := pool.QueryRow(ctx, `SELECT count(*), min(created_at), (SELECT count(*) FROM `+table.parked()+`)
+		FROM `+table.name()).Scan(&lag.Unpublished, &oldest, &lag.Parked)
+	if err != nil {
+		return Lag{}, fmt.Errorf("measure outbox %s: %w", table.Schema, err)
+	}
+	if oldest != nil {
+		lag.Oldest = oldest.UTC()
+	}
+	return lag, nil
 }

@@ -28,6 +28,8 @@ type Table struct{ Schema string }
 
 func (t Table) name() string { return pgx.Identifier{t.Schema, "outbox"}.Sanitize() }
 
+func (t Table) parked() string { return pgx.Identifier{t.Schema, "outbox_parked"}.Sanitize() }
+
 func shardOf(key string) int16 {
 	h := fnv.New32a()
 	h.Write([]byte(key)) //nolint:errcheck // a hash never fails

@@ -41,7 +41,7 @@ type Relay struct {
 	wake     chan struct{}
 	outgoing *subscriber
 	slots    chan struct{} // rounds at once, each with a connection
-	lastLook atomic.Int64  // UnixNano
+	lastLook atomic.Int64  // UnixNano; 0 before the first
 
 	mu      sync.Mutex
 	state   map[lane]*laneState
@@ -79,7 +79,6 @@ func NewRelay(pool *pgxpool.Pool, table Table, publisher message.Publisher, conf
 		state:     make(map[lane]*laneState),
 		failing:   make(map[string]bool),
 	}
-	r.lastLook.Store(time.Now().UnixNano())
 	return r
 }
 
@@ -94,7 +93,11 @@ func (r *Relay) Wake() {
 // Stalled returns an error where the relay has not looked for messages for longer than its
 // interval and a look's deadline allow.
 func (r *Relay) Stalled() error {
-	silent := time.Since(time.Unix(0, r.lastLook.Load()))
+	last := r.lastLook.Load()
+	if last == 0 { // it does not run yet
+		return nil
+	}
+	silent := time.Since(time.Unix(0, last))
 	if allowed := r.config.PollInterval + lookTimeout; silent > allowed {
 		return fmt.Errorf("outbox relay: has not looked for messages for %s, %s are allowed", silent.Round(time.Second), allowed)
 	}
@@ -141,10 +144,10 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // look starts a worker for each lane that has messages and none yet.
 func (r *Relay) look(ctx context.Context, running *sync.WaitGroup) {
+	r.lastLook.Store(time.Now().UnixNano())
 	lookCtx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	waiting, err := r.lanes.waiting(lookCtx)
-	r.lastLook.Store(time.Now().UnixNano())
 	r.report("", err)
 	for _, lane := range waiting {
 		if state, ok := r.begin(lane); ok {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -43,13 +42,9 @@ type Migrator struct {
 	context string
 }
 
-// NewMigrator connects to a context's database. Close it after use.
-func NewMigrator(url, contextName string) (*Migrator, error) {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("read the database's URL: %w", err)
-	}
-	return &Migrator{db: stdlib.OpenDB(*config), context: contextName}, nil
+// NewMigrator returns the migrator of a context's database. Close it after use, before db.
+func NewMigrator(db *DB, contextName string) *Migrator {
+	return &Migrator{db: stdlib.OpenDBFromPool(db.Pool), context: contextName}
 }
 
 // Close gives the connections back.

@@ -49,10 +49,12 @@ var server = sync.OnceValues(func() (*embedded.Postgres, error) {
 
 // Migrate brings a database's schema up to date, the platform's tables included.
 func Migrate(ctx context.Context, databaseURL string) error {
-	migrator, err := postgres.NewMigrator(databaseURL, "crm")
+	db, err := postgres.Open(postgres.Config{URL: databaseURL, MaxConnections: 4})
 	if err != nil {
 		return err
 	}
+	defer db.Close()
+	migrator := postgres.NewMigrator(db, "crm")
 	defer migrator.Close() //nolint:errcheck // what it did is known by then
 	for _, set := range []postgres.Set{postgres.PlatformSet, postgres.WorkerSet} {
 		if _, err := migrator.Up(ctx, set); err != nil {

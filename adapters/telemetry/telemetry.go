@@ -1,0 +1,58 @@
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// NewLogger returns the process's logger. format is json or text; level is slog's.
+func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("log format %q: json or text are allowed", format)
+}
+
+// Jobs are the metrics that all jobs share (spec: interface, metrics).
+type Jobs struct {
+	lastSuccess *prometheus.GaugeVec
+	interval    *prometheus.GaugeVec
+	oldest      *prometheus.GaugeVec
+}
+
+// NewJobs registers the metrics.
+func NewJobs(registry prometheus.Registerer) *Jobs {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"job"})
+		registry.MustRegister(g)
+		return g
+	}
+	return &Jobs{
+		lastSuccess: gauge("job_last_success_timestamp_seconds", "When a cycle of the job last succeeded."),
+		interval:    gauge("job_interval_seconds", "The interval that the job is set to."),
+		oldest:      gauge("job_oldest_due_age_seconds", "For how long the oldest item that is due has been so; 0 where none is."),
+	}
+}
+
+// Interval tells a job's setting, so that alerts follow it.
+func (j *Jobs) Interval(job string, interval time.Duration) {
+	j.interval.WithLabelValues(job).Set(interval.Seconds())
+}
+
+func (j *Jobs) succeeded(job string) { j.lastSuccess.WithLabelValues(job).SetToCurrentTime() }
+
+func (j *Jobs) oldestDue(job string, asOf, oldest time.Time) {
+	age := 0.0
+	if !oldest.IsZero() {
+		age = asOf.Sub(oldest).Seconds()
+	}
+	j.oldest.WithLabelValues(job).Set(age)
+}

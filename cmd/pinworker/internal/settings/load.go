@@ -1,0 +1,258 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+)
+
+// Sources are what settings are read from.
+type Sources struct {
+	File    string   // path of a YAML file; empty: none
+	Environ []string // NAME=value, as os.Environ returns
+	Flags   []string // key=value, of --set
+}
+
+// Value is one effective setting, with its secret masked.
+type Value struct {
+	Key    string
+	Value  string
+	Origin string // default, or the file, variable or flag that it came from
+}
+
+// Problem is one thing that is wrong with the configuration.
+type Problem struct {
+	Key     string
+	Value   string // as it was given; a secret is masked
+	Origin  string
+	Allowed string
+}
+
+func (p Problem) String() string {
+	text := p.Key
+	if p.Value != "" {
+		text += fmt.Sprintf(" = %q", p.Value)
+	}
+	if p.Origin != "" {
+		text += " (" + p.Origin + ")"
+	}
+	return text + ": " + p.Allowed
+}
+
+// Error is a configuration that cannot be used: every problem at once.
+type Error struct{ Problems []Problem }
+
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = "  " + p.String()
+	}
+	return "the configuration cannot be used:\n" + strings.Join(lines, "\n")
+}
+
+// given is a value as one source has it.
+type given struct{ text, origin string }
+
+// Load reads the sources. required names keys that must be set. The error is an *Error.
+func Load(sources Sources, required ...string) (Settings, []Value, error) {
+	var problems []Problem
+	layers := []map[string]given{
+		defaults(),
+		fromFile(sources.File, &problems),
+		fromEnvironment(sources.Environ, &problems),
+		fromFlags(sources.Flags, &problems),
+	}
+	var s Settings
+	values := make([]Value, 0, len(table))
+	for _, d := range table {
+		var effective given
+		for _, layer := range layers {
+			if g, ok := layer[d.key]; ok {
+				effective = g
+			}
+		}
+		shown := effective.text
+		if d.secret {
+			shown = mask(shown)
+		}
+		values = append(values, Value{Key: d.key, Value: shown, Origin: effective.origin})
+		if effective.text == "" && effective.origin == "default" {
+			if slices.Contains(required, d.key) {
+				problems = append(problems, Problem{Key: d.key, Allowed: "is not set; " + d.allowed + ". Set it in the file, as " + d.env() + " or with --set"})
+			}
+			continue
+		}
+		if !d.set(&s, effective.text) {
+			problems = append(problems, Problem{d.key, shown, effective.origin, "allowed is " + d.allowed})
+		}
+	}
+	if len(problems) == 0 && s.Database.LockTimeout >= s.Database.StatementTimeout {
+		problems = append(problems, Problem{"database.lock_timeout", s.Database.LockTimeout.String(), "",
+			"must be shorter than database.statement_timeout, which is " + s.Database.StatementTimeout.String()})
+	}
+	if len(problems) > 0 {
+		return Settings{}, values, &Error{problems}
+	}
+	if s.CRMDatabaseURL == "" {
+		s.CRMDatabaseURL = s.Database.URL
+	}
+	return s, values, nil
+}
+
+func defaults() map[string]given {
+	layer := make(map[string]given)
+	for _, d := range table {
+		layer[d.key] = given{d.fallback, "default"}
+	}
+	return layer
+}
+
+func known(key string) bool {
+	return slices.ContainsFunc(table, func(d setting) bool { return d.key == key })
+}
+
+func unknown(key, origin string) Problem {
+	return Problem{Key: key, Origin: origin, Allowed: "there is no such setting; `pinworker config` lists them"}
+}
+
+func fromFile(path string, problems *[]Problem) map[string]given {
+	layer := make(map[string]given)
+	if path == "" {
+		return layer
+	}
+	unreadable := func(err error) {
+		if pathError := (*fs.PathError)(nil); errors.As(err, &pathError) {
+			err = pathError.Err
+		}
+		*problems = append(*problems, Problem{Key: "--config", Value: path, Allowed: "cannot be read as YAML: " + err.Error()})
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		unreadable(err)
+		return layer
+	}
+	file := koanf.New(".")
+	if err := file.Load(rawbytes.Provider(text), yaml.Parser()); err != nil {
+		unreadable(err)
+		return layer
+	}
+	keys := file.Keys()
+	slices.Sort(keys)
+	for _, key := range keys {
+		if !known(key) {
+			*problems = append(*problems, unknown(key, path))
+			continue
+		}
+		value := file.Get(key)
+		if list, ok := value.([]any); ok {
+			parts := make([]string, len(list))
+			for i, part := range list {
+				parts[i] = fmt.Sprint(part)
+			}
+			value = strings.Join(parts, ",")
+		}
+		if value == nil {
+			value = ""
+		}
+		layer[key] = given{fmt.Sprint(value), path}
+	}
+	return layer
+}
+
+// same reports whether two spellings mean the same.
+func (d setting) same(a, b string) bool {
+	var first, second Settings
+	return a == b || d.set(&first, a) && d.set(&second, b) && reflect.DeepEqual(first, second)
+}
+
+// notSettings are variables of ours that are no settings.
+var notSettings = []string{"PINWORKER_CONFIG", "PINWORKER_TEST_POSTGRES"}
+
+func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
+	layer := make(map[string]given)
+	variables := make(map[string]string)
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		variables[name] = value
+	}
+	names := make(map[string]bool)
+	for _, d := range table {
+		names[d.env()] = true
+		own, isOwn := variables[d.env()]
+		platform, isPlatform := variables[d.platform]
+		switch {
+		case isOwn && isPlatform && !d.same(own, platform):
+			*problems = append(*problems, Problem{d.key, own, d.env(),
+				fmt.Sprintf("disagrees with %s = %q: set one of the two", d.platform, platform)})
+		case isOwn:
+			layer[d.key] = given{own, d.env()}
+		case isPlatform:
+			layer[d.key] = given{platform, d.platform}
+		}
+	}
+	var strangers []string
+	for name := range variables {
+		if strings.HasPrefix(name, "PINWORKER_") && !names[name] && !slices.Contains(notSettings, name) {
+			strangers = append(strangers, name)
+		}
+	}
+	slices.Sort(strangers)
+	for _, name := range strangers {
+		*problems = append(*problems, unknown(name, "environment"))
+	}
+	return layer
+}
+
+func fromFlags(flags []string, problems *[]Problem) map[string]given {
+	layer := make(map[string]given)
+	for _, flag := range flags {
+		key, value, ok := strings.Cut(flag, "=")
+		earlier, twice := layer[key]
+		switch {
+		case !ok:
+			*problems = append(*problems, Problem{Key: "--set", Value: flag, Allowed: "allowed is key=value"})
+		case !known(key):
+			*problems = append(*problems, unknown(key, "--set"))
+		case twice && earlier.text != value:
+			*problems = append(*problems, Problem{key, value, "--set", fmt.Sprintf("disagrees with --set %s=%s", key, earlier.text)})
+		default:
+			layer[key] = given{value, "--set"}
+		}
+	}
+	return layer
+}
+
+// mask hides a URL's password; what is no URL is hidden whole.
+func mask(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return ""
+	case err != nil || u.Host == "":
+		return "***"
+	}
+	query := u.Query()
+	if query.Has("password") {
+		query.Set("password", "***")
+		u.RawQuery = query.Encode()
+	}
+	return u.Redacted()
+}
+
+// Describe returns the whole table, for people: key, default, what is allowed, what it is for.
+func Describe() [][4]string {
+	rows := make([][4]string, len(table))
+	for i, d := range table {
+		rows[i] = [4]string{d.key, d.fallback, d.allowed, d.about}
+	}
+	return rows
+}

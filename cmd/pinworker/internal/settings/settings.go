@@ -1,0 +1,224 @@
+// Package settings reads the worker's configuration: defaults, then a YAML file, then the
+// environment, then --set flags; the later wins. Every setting is one row of a table: its
+// key, its default, what is allowed. Nothing is touched before all of it is found sound.
+package settings
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings are the effective values.
+type Settings struct {
+	Database struct {
+		URL              string
+		MaxConnections   int
+		StatementTimeout time.Duration
+		LockTimeout      time.Duration
+	}
+	// CRMDatabaseURL is the crm context's own database, or Database.URL.
+	CRMDatabaseURL string
+	Kafka          struct {
+		Brokers  []string
+		ClientID string
+	}
+	LeadExpiration struct {
+		Enabled            bool
+		Interval           time.Duration
+		BatchSize          int
+		MaxBatchesPerCycle int
+	}
+	Relay struct {
+		Enabled       bool
+		BatchSize     int
+		PollInterval  time.Duration
+		ShutdownGrace time.Duration
+	}
+	HTTPListen string
+	Log        struct {
+		Level  slog.Level
+		Format string
+	}
+}
+
+// setting is one row of the table. set parses the text into s, or reports that it is not what
+// is allowed.
+type setting struct {
+	key      string
+	fallback string
+	allowed  string
+	about    string
+	secret   bool   // never shown whole
+	platform string // the name that the platform's deployments use, an environment variable
+	set      func(s *Settings, text string) bool
+}
+
+// env is the setting's name as an environment variable.
+func (d setting) env() string {
+	return "PINWORKER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(d.key))
+}
+
+// minConnections is what the jobs (1), the relay (8 lanes and a look) and the probes (1) use
+// at once.
+const minConnections = 11
+
+var table = []setting{
+	{
+		key: "database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
+		about: "the database of every context that has none of its own",
+		set:   func(s *Settings, v string) bool { s.Database.URL = v; return postgresURL(v) },
+	},
+	{
+		key: "database.max_connections", fallback: "16", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
+		about: "connections of each database's pool",
+		set:   func(s *Settings, v string) bool { return number(v, minConnections, 1000, &s.Database.MaxConnections) },
+	},
+	{
+		key: "database.statement_timeout", fallback: "20s", allowed: "a duration from 1s to 10m, longer than database.lock_timeout",
+		about: "how long one statement may take",
+		set: func(s *Settings, v string) bool {
+			return duration(v, time.Second, 10*time.Minute, &s.Database.StatementTimeout)
+		},
+	},
+	{
+		key: "database.lock_timeout", fallback: "5s", allowed: "a duration from 10ms to 5m",
+		about: "how long an operation waits for a row; jobs never wait",
+		set: func(s *Settings, v string) bool {
+			return duration(v, 10*time.Millisecond, 5*time.Minute, &s.Database.LockTimeout)
+		},
+	},
+	{
+		key: "contexts.crm.database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
+		about: "the crm context's own database; database.url where it is not set",
+		set:   func(s *Settings, v string) bool { s.CRMDatabaseURL = v; return postgresURL(v) },
+	},
+	{
+		key: "kafka.brokers", allowed: "host:port, several of them parted by commas",
+		about: "where to find Kafka first",
+		set:   func(s *Settings, v string) bool { return addresses(v, &s.Kafka.Brokers) },
+	},
+	{
+		key: "kafka.client_id", fallback: "pinworker", allowed: "letters, digits, '.', '_' and '-'",
+		about: "how Kafka knows this worker",
+		set:   func(s *Settings, v string) bool { s.Kafka.ClientID = v; return clientID(v) },
+	},
+	{
+		key: "jobs.lead-expiration.enabled", fallback: "true", allowed: "true or false",
+		about: "whether serve runs the job",
+		set:   func(s *Settings, v string) bool { return boolean(v, &s.LeadExpiration.Enabled) },
+	},
+	{
+		key: "jobs.lead-expiration.interval", fallback: "1h", allowed: "a duration from 1s to 168h, as 1h30m or 01:30:00",
+		about: "from one cycle's tick to the next", platform: "Crm__Jobs__LeadExpiration__Period",
+		set: func(s *Settings, v string) bool {
+			return duration(v, time.Second, 7*24*time.Hour, &s.LeadExpiration.Interval)
+		},
+	},
+	{
+		key: "jobs.lead-expiration.batch_size", fallback: "500", allowed: "a whole number from 1 to 10000",
+		about: "leads that commit together", platform: "Crm__Jobs__LeadExpiration__BatchSize",
+		set: func(s *Settings, v string) bool { return number(v, 1, 10000, &s.LeadExpiration.BatchSize) },
+	},
+	{
+		key: "jobs.lead-expiration.max_batches_per_cycle", fallback: "200", allowed: "a whole number from 1 to 100000",
+		about: "the cap of one cycle; the rest waits for the next", platform: "Crm__Jobs__LeadExpiration__MaxBatchesPerCycle",
+		set: func(s *Settings, v string) bool { return number(v, 1, 100000, &s.LeadExpiration.MaxBatchesPerCycle) },
+	},
+	{
+		key: "relay.enabled", fallback: "true", allowed: "true or false",
+		about: "whether serve carries the outbox to Kafka",
+		set:   func(s *Settings, v string) bool { return boolean(v, &s.Relay.Enabled) },
+	},
+	{
+		key: "relay.batch_size", fallback: "500", allowed: "a whole number from 1 to 10000",
+		about: "messages a round of one lane",
+		set:   func(s *Settings, v string) bool { return number(v, 1, 10000, &s.Relay.BatchSize) },
+	},
+	{
+		key: "relay.poll_interval", fallback: "1s", allowed: "a duration from 50ms to 1m",
+		about: "how often an idle relay looks, if no job wakes it",
+		set: func(s *Settings, v string) bool {
+			return duration(v, 50*time.Millisecond, time.Minute, &s.Relay.PollInterval)
+		},
+	},
+	{
+		key: "relay.shutdown_grace", fallback: "20s", allowed: "a duration from 0s to 10m",
+		about: "how long a stop waits for messages in flight",
+		set:   func(s *Settings, v string) bool { return duration(v, 0, 10*time.Minute, &s.Relay.ShutdownGrace) },
+	},
+	{
+		key: "http.listen", fallback: ":8080", allowed: "an address, host:port or :port",
+		about: "where /livez, /readyz and /metrics are served",
+		set:   func(s *Settings, v string) bool { s.HTTPListen = v; return address(v) },
+	},
+	{
+		key: "log.level", fallback: "info", allowed: "debug, info, warn or error",
+		about: "what is logged; debug names every item",
+		set: func(s *Settings, v string) bool {
+			return slices.Contains([]string{"debug", "info", "warn", "error"}, v) && s.Log.Level.UnmarshalText([]byte(v)) == nil
+		},
+	},
+	{
+		key: "log.format", fallback: "json", allowed: "json or text",
+		about: "how it is logged, on standard error",
+		set:   func(s *Settings, v string) bool { s.Log.Format = v; return v == "json" || v == "text" },
+	},
+}
+
+func postgresURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Host != ""
+}
+
+func number(text string, low, high int, to *int) bool {
+	n, err := strconv.Atoi(text)
+	*to = n
+	return err == nil && n >= low && n <= high
+}
+
+func boolean(text string, to *bool) bool {
+	*to = text == "true"
+	return text == "true" || text == "false"
+}
+
+// duration takes Go's form (1h30m) and .NET's (01:30:00).
+func duration(text string, low, high time.Duration, to *time.Duration) bool {
+	var err error
+	if parts := strings.Split(text, ":"); len(parts) == 3 {
+		text = parts[0] + "h" + parts[1] + "m" + parts[2] + "s"
+	}
+	*to, err = time.ParseDuration(text)
+	return err == nil && *to >= low && *to <= high
+}
+
+func address(text string) bool {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 0 && n <= 65535
+}
+
+func addresses(text string, to *[]string) bool {
+	*to = nil
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		host, _, err := net.SplitHostPort(part)
+		if err != nil || host == "" || !address(part) {
+			return false
+		}
+		*to = append(*to, part)
+	}
+	return true
+}
+
+func clientID(text string) bool {
+	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+}

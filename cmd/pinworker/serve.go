@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pin-platform/pinworker/adapters/opshttp"
+	"github.com/pin-platform/pinworker/adapters/postgres"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
+)
+
+func newServe(global *globals, std streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the jobs, the outbox relay and the HTTP endpoints until told to stop",
+		Long: `Runs the enabled jobs, the relay that carries their messages to Kafka, and /livez,
+/readyz and /metrics, until SIGTERM or SIGINT. What is in hand then is finished or rolled
+back as a whole; a second signal stops at once, and loses nothing either.
+
+A database or a Kafka that is away is waited for.`,
+		Example: `  pinworker serve --config /etc/pinworker.yaml
+  PINWORKER_DATABASE_URL=postgres://... PINWORKER_KAFKA_BROKERS=kafka:9092 pinworker serve`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
+		s, _, err := global.load(os.Environ(), "database.url", "kafka.brokers")
+		if err != nil {
+			return err
+		}
+		w, err := newWorker(s, std.err)
+		if err != nil {
+			return err
+		}
+		return errors.Join(serve(cmd.Context(), s, w), w.close())
+	})
+	return cmd
+}
+
+// serve runs a worker until ctx ends.
+func serve(ctx context.Context, s settings.Settings, w *worker) error {
+	listener, err := net.Listen("tcp", s.HTTPListen)
+	if err != nil {
+		return fmt.Errorf("listen on http.listen: %w", err)
+	}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: opshttp.Handler(opshttp.Checks{
+		Alive: []func() error{w.crm.poller.Stalled, w.crm.relay.Stalled},
+		Ready: []func(context.Context) error{
+			func(ctx context.Context) error { return named("crm", w.crm.db.Writable(ctx)) },
+			func(ctx context.Context) error { return named("crm", w.crm.migrator.Current(ctx)) },
+		},
+	}, w.metrics)}
+
+	loops, ctx := errgroup.WithContext(ctx)
+	loops.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	loops.Go(func() error {
+		<-ctx.Done()
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return server.Shutdown(closing)
+	})
+	loops.Go(func() error {
+		w.log.Info("worker started", "http", listener.Addr().String(), "version", version())
+		if err := w.awaitSchema(ctx); err != nil {
+			return err
+		}
+		if s.LeadExpiration.Enabled {
+			loops.Go(func() error { w.crm.poller.Run(ctx); return nil })
+			if s.Relay.Enabled {
+				loops.Go(func() error { return w.crm.relay.Run(ctx) })
+			}
+		} else {
+			w.log.Warn("nothing to do: every job is disabled")
+		}
+		return nil
+	})
+	err = loops.Wait()
+	w.log.Info("worker stopped")
+	return err
+}
+
+func named(contextName string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", contextName, err)
+	}
+	return nil
+}
+
+// awaitSchema waits until the database can be reached. A schema that is behind then is a
+// mistake of the deployment: exit code 2, with the command that mends it.
+func (w *worker) awaitSchema(ctx context.Context) error {
+	for waiting := false; ; waiting = true {
+		err := w.crm.migrator.Current(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return nil // told to stop before it could begin
+		case errors.Is(err, postgres.ErrSchemaBehind):
+			return &exitError{exitUsage, err}
+		case !waiting:
+			w.log.Warn("the database cannot be reached yet: waiting for it, not ready", "error", err)
+		}
+		const pause = time.Second
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
