@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,9 +74,9 @@ It needs no settings and touches no database but its own.`,
 
 func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams) (err error) {
 	began := time.Now()
-	d := demo{options: options, progress: std.err, out: std.out}
+	d := demo{options: options, progress: std.err, out: std.out, told: std.out}
 	if asJSON {
-		d.progress = io.Discard
+		d.progress, d.told = io.Discard, io.Discard
 	}
 	d.say("Starting PostgreSQL and Kafka ...")
 	database, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
@@ -125,12 +126,12 @@ type demo struct {
 	options  demoOptions
 	progress io.Writer
 	out      io.Writer
+	told     io.Writer // out, or nothing with --json
 	worker   *worker
 	database string
 	brokers  []string
 
 	leads  []demoLead
-	hours  []demoHour
 	report demoReport
 }
 
@@ -190,6 +191,11 @@ func (d *demo) terminal() io.Writer {
 
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.progress, format+"\n", args...) //nolint:errcheck // progress is a courtesy
+}
+
+// tell is part of the result for people; with --json there is another.
+func (d *demo) tell(format string, args ...any) {
+	fmt.Fprintf(d.told, format, args...) //nolint:errcheck // the last line is checked
 }
 
 // play tells the story, from the first lead to the last message read back.
@@ -309,6 +315,7 @@ func (d *demo) register(ctx context.Context, day time.Time) error {
 // live runs the day: in each hour agents act, leads come due, and at its end the job ticks.
 func (d *demo) live(ctx context.Context, day time.Time) error {
 	total := &leadsExpired{}
+	d.tell(hourFormat, "HOUR", "EXPIRED", "BATCHES", "TOOK", "EXTENDED", "ARCHIVED", "REVIVED")
 	for hour := range demoHours {
 		now := demoHour{asOf: day.Add(time.Duration(hour+1) * time.Hour)}
 		for what, leads := range d.acts(hour) {
@@ -330,10 +337,7 @@ func (d *demo) live(ctx context.Context, day time.Time) error {
 			return err
 		}
 		now.result = leadsExpiredOf(result)
-		d.say("  %s  %4d leads expired in %s; agents extended %d, archived %d, revived %d",
-			now.asOf.Format("15:04"), now.result.ExpiredCount, time.Duration(now.result.Elapsed).Round(time.Millisecond),
-			now.extended, now.archived, now.revived)
-		d.hours = append(d.hours, now)
+		d.hour(now.asOf.Format("15:04"), now)
 		d.report.Leads.Extended += now.extended
 		d.report.Leads.Archived += now.archived
 		d.report.Leads.Revived += now.revived
@@ -343,7 +347,17 @@ func (d *demo) live(ctx context.Context, day time.Time) error {
 		total.CappedByMaxBatches = total.CappedByMaxBatches || now.result.CappedByMaxBatches
 	}
 	d.report.Jobs = map[string]leadsExpired{telemetry.LeadExpirationJob: *total}
+	d.hour("day", demoHour{result: *total, extended: d.report.Leads.Extended,
+		archived: d.report.Leads.Archived, revived: d.report.Leads.Revived})
 	return nil
+}
+
+const hourFormat = "%-6v %8v %8v %8v %9v %9v %8v\n"
+
+// hour tells of an hour as soon as it is over.
+func (d *demo) hour(name string, h demoHour) {
+	d.tell(hourFormat, name, h.result.ExpiredCount, h.result.BatchesProcessed,
+		time.Duration(h.result.Elapsed).Round(time.Millisecond), h.extended, h.archived, h.revived)
 }
 
 // acts are what agents do in an hour: they look after leads that are about to come due, and
@@ -394,6 +408,15 @@ func (d *demo) check(ctx context.Context) error {
 	}
 	d.report.Messages = map[string]int{published.TopicLeadExpired: len(records)}
 	d.report.Distinct = map[string]int{published.TopicLeadExpired: len(distinct)}
+	for entry, err := range d.worker.crm.ledger.Entries(ctx, time.Time{}) {
+		if err != nil {
+			return err
+		}
+		if len(entry.Stream) == 3 { // registered, expired, extended
+			d.follow(entry, records)
+			break
+		}
+	}
 	result, err := verifyLeads(ctx, d.worker.crm.ledger, time.Time{})
 	d.report.Verify.Streams, d.report.Verify.Differences = result.Streams, result.Differences
 	return err
@@ -420,19 +443,7 @@ func (d *demo) show(asJSON bool) error {
 
 func (d *demo) tables() error {
 	r := d.report
-	g := newGrid(d.out, "HOUR", "EXPIRED", "BATCHES", "TOOK", "EXTENDED", "ARCHIVED", "REVIVED")
-	for _, h := range d.hours {
-		g.row(h.asOf.Format("15:04"), h.result.ExpiredCount, h.result.BatchesProcessed,
-			time.Duration(h.result.Elapsed).Round(time.Millisecond), h.extended, h.archived, h.revived)
-	}
-	total := r.Jobs[telemetry.LeadExpirationJob]
-	g.row("day", total.ExpiredCount, total.BatchesProcessed, time.Duration(total.Elapsed).Round(time.Millisecond),
-		r.Leads.Extended, r.Leads.Archived, r.Leads.Revived)
-	g.row()
-	if err := g.flush(); err != nil {
-		return err
-	}
-	g = newGrid(d.out, "TOPIC", "MESSAGES", "DISTINCT CE_ID")
+	g := newGrid(d.out, "TOPIC", "MESSAGES", "DISTINCT CE_ID")
 	for topic, n := range r.Messages {
 		g.row(topic, n, r.Distinct[topic])
 	}
@@ -440,10 +451,24 @@ func (d *demo) tables() error {
 	if err := g.flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(d.out, "Of %d leads, %d came due with nobody to extend or archive them: each expired once and was\n"+
-		"published once. verify: %d streams, %d differences. It took %.1f s.\n",
+	_, err := fmt.Fprintf(d.out, "Of %d leads, %d came due with nobody to extend or archive them in time: each expired once\n"+
+		"and was published once. verify: %d streams, %d differences. It took %.1f s.\n",
 		r.Leads.Registered, r.Leads.Due, r.Verify.Streams, r.Verify.Differences, r.Seconds)
 	return err
+}
+
+// follow tells of one lead from its birth to Kafka.
+func (d *demo) follow(entry ports.Entry[crm.Lead, crm.Event], records []embedded.Record) {
+	d.tell("One of them, from its birth to Kafka: lead %s\n", entry.ID)
+	for _, recorded := range entry.Stream {
+		name := strings.TrimPrefix(fmt.Sprintf("%T", recorded.Event), "crm.")
+		d.tell("  %s   version %d   %s\n", recorded.Event.OccurredAt().Format("2006-01-02 15:04"), recorded.Version, name)
+	}
+	for _, record := range records {
+		if record.Key == entry.ID.String() {
+			d.tell("  %s, partition %d, ce_id %s\n  %s\n\n", record.Topic, record.Partition, record.Headers["ce_id"], record.Value)
+		}
+	}
 }
 
 // stay keeps the services, and with --serve a worker, until ctx ends.
