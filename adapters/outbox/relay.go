@@ -181,28 +181,33 @@ func (r *Relay) end(state *laneState, pause time.Duration) {
 
 // work runs rounds of a lane until it is empty, an outage backs it off, or ctx ends.
 func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
-	for {
-		select {
-		case <-ctx.Done():
-			r.end(state, 0)
-			return
-		case r.slots <- struct{}{}:
-		}
-		read, err := r.round(ctx, l, state)
-		<-r.slots
+	pause := time.Duration(0)
+	defer func() { r.end(state, pause) }()
+	for ctx.Err() == nil {
+		read, err := r.turn(ctx, l, state)
 		if ctx.Err() == nil {
 			r.report(l.topic, err)
 		}
 		switch {
 		case err != nil:
-			r.end(state, state.backoff.NextBackOff())
+			pause = state.backoff.NextBackOff()
 			return
 		case read == 0:
-			r.end(state, 0)
 			return
 		}
 		state.backoff.Reset()
 	}
+}
+
+// turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
+func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (read int, err error) {
+	select {
+	case <-ctx.Done():
+		return 0, nil
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	}
+	return r.round(ctx, l, state)
 }
 
 // report logs an outage when it begins and when it is over, once for a topic ("" for the

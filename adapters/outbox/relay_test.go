@@ -1,0 +1,616 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/kafka"
+	"github.com/pin-platform/pinworker/adapters/outbox"
+	"github.com/pin-platform/pinworker/domain/ids"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+func TestMain(m *testing.M) { embeddedtest.Main(m) }
+
+const topic = "pin.crm.lead-expired.v1"
+
+var table = outbox.Table{Schema: "crm"}
+
+// world is an outbox in a fresh database, and what its relays log.
+type world struct {
+	*testing.T
+	pool *pgxpool.Pool
+	log  *journal
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newTracedWorld(t, nil)
+}
+
+func newTracedWorld(t *testing.T, tracer pgx.QueryTracer) *world {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(embeddedtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 24
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &world{T: t, pool: pool, log: &journal{}}
+}
+
+// write commits messages, one for each (key, version), through the real write side.
+func (w *world) write(ctx context.Context, messages ...ports.Message) {
+	w.Helper()
+	writer := outbox.NewWriter(table, "pin/crm", func() {})
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		return writer.Write(ctx, tx, ports.RunID{0x0F}, messages)
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func about(key, version int) ports.Message {
+	subject := uuid.UUID{0: 0xAA, 15: byte(key), 14: byte(key >> 8)}
+	return ports.Message{
+		ID:    uuid.NewSHA1(subject, []byte(strconv.Itoa(version))),
+		Topic: topic, Key: subject.String(), Subject: subject, Tenant: ids.TenantID{0xBB},
+		AggregateType: "Lead", AggregateVersion: version, ContractVersion: 1,
+		OccurredAt: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),
+		Payload:    []byte(`{"ContractVersion":1}`),
+	}
+}
+
+// relay starts a relay; halt tells it to stop, stop waits for it as well.
+func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *outbox.Relay, halt, stop func()) {
+	w.Helper()
+	relay = outbox.NewRelay(w.pool, table, publisher, outbox.RelayConfig{
+		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused,
+	}, slog.New(w.log))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
+	w.Cleanup(stop)
+	return relay, cancel, stop
+}
+
+func (w *world) publisher(brokers []string) *kafka.Publisher {
+	publisher := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: outbox.HeaderPartitionKey})
+	w.Cleanup(func() {
+		if err := publisher.Close(); err != nil {
+			w.Error(err)
+		}
+	})
+	return publisher
+}
+
+func (w *world) kafka(port int) *embedded.Kafka {
+	w.Helper()
+	broker, err := embedded.StartKafka(port, topic)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(broker.Close)
+	return broker
+}
+
+// waiting returns the versions that wait, by key.
+func (w *world) waiting() map[string]int {
+	w.Helper()
+	rows, err := w.pool.Query(context.Background(), "SELECT key, count(*) FROM crm.outbox GROUP BY key")
+	if err != nil {
+		w.Fatal(err)
+	}
+	waiting := make(map[string]int)
+	var key string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { waiting[key] = n; return nil }); err != nil {
+		w.Fatal(err)
+	}
+	return waiting
+}
+
+// eventually waits until a condition holds; the test's own deadline bounds it.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	deadline := time.After(30 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			w.Fatalf("never: %s; log:\n%s", what, w.log)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (w *world) empty() {
+	w.eventually("the outbox is empty", func() bool { return len(w.waiting()) == 0 })
+}
+
+// read returns what Kafka holds, and checks that each subject's versions are in order.
+func (w *world) read(broker *embedded.Kafka) []embedded.Record {
+	w.Helper()
+	records, err := embedded.ReadAll(w.Context(), broker.Brokers(), topic)
+	if err != nil {
+		w.Fatal(err)
+	}
+	last := make(map[string]int)
+	for _, r := range records {
+		version, err := strconv.Atoi(r.Headers["ce_aggregateversion"])
+		if err != nil {
+			w.Fatal(err)
+		}
+		if subject := r.Headers["ce_subject"]; version <= last[subject] {
+			w.Errorf("subject %s: version %d after %d", subject, version, last[subject])
+		} else {
+			last[subject] = version
+		}
+	}
+	return records
+}
+
+func TestRelay_PublishesCloudEventsInKafkasBinaryMode(t *testing.T) {
+	w := newWorld(t)
+	broker := w.kafka(0)
+	traceID, spanID := trace.TraceID{1}, trace.SpanID{2}
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: traceID, SpanID: spanID, TraceFlags: trace.FlagsSampled,
+	}))
+	m := about(1, 2)
+	w.write(ctx, m)
+	w.relay(w.publisher(broker.Brokers()), time.Second)
+	w.empty()
+
+	records := w.read(broker)
+	if len(records) != 1 {
+		t.Fatalf("%d records; want 1", len(records))
+	}
+	got := records[0]
+	if got.Key != m.Key || string(got.Value) != string(m.Payload) {
+		t.Errorf("key %q, value %s; want %q, %s", got.Key, got.Value, m.Key, m.Payload)
+	}
+	want := map[string]string{
+		"content-type":            "application/json",
+		"ce_specversion":          "1.0",
+		"ce_id":                   m.ID.String(),
+		"ce_source":               "pin/crm",
+		"ce_type":                 topic,
+		"ce_subject":              m.Subject.String(),
+		"ce_time":                 "2026-03-01T12:00:00.123456Z",
+		"ce_correlationid":        ports.RunID{0x0F}.String(),
+		"ce_tenantid":             m.Tenant.String(),
+		"ce_aggregatetype":        "Lead",
+		"ce_aggregateversion":     "2",
+		"ce_contractversion":      "1",
+		"ce_partitionkey":         m.Key,
+		"traceparent":             fmt.Sprintf("00-%s-%s-01", traceID, spanID),
+		"_watermill_message_uuid": m.ID.String(),
+	}
+	if !maps.Equal(got.Headers, want) {
+		t.Errorf("headers %v; want %v", got.Headers, want)
+	}
+}
+
+func TestRelay_PublishesAllOnceAndInOrderForEachKey(t *testing.T) {
+	w := newWorld(t)
+	broker := w.kafka(0)
+	const keys, versions = 40, 12
+	for version := range versions {
+		var batch []ports.Message
+		for key := range keys {
+			batch = append(batch, about(key, version+1))
+		}
+		w.write(t.Context(), batch...)
+	}
+	publisher := w.publisher(broker.Brokers())
+	for range 3 { // they share the lanes
+		w.relay(publisher, time.Second)
+	}
+	w.empty()
+	if records := w.read(broker); len(records) != keys*versions {
+		t.Errorf("%d records; want %d", len(records), keys*versions)
+	}
+}
+
+func TestRelay_WaitsForAKafkaThatIsAwayAndLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	port := freePort(t)
+	relay, _, _ := w.relay(w.publisher([]string{fmt.Sprintf("127.0.0.1:%d", port)}), time.Second)
+	for key := range 20 {
+		w.write(t.Context(), about(key, 1), about(key, 2))
+	}
+	w.eventually("the outage is told", func() bool { return w.log.count("held up") > 0 })
+	if err := relay.Stalled(); err != nil {
+		t.Errorf("a relay that waits for Kafka is alive, but: %v", err)
+	}
+	if waiting := w.waiting(); len(waiting) != 20 {
+		t.Errorf("%d keys wait; want 20", len(waiting))
+	}
+	broker := w.kafka(port)
+	w.empty()
+	if records := w.read(broker); len(records) != 40 {
+		t.Errorf("%d records; want 40", len(records))
+	}
+	w.eventually("the end of the outage is told", func() bool { return w.log.count("goes on") > 0 })
+}
+
+func TestRelay_ARefusedMessageWaitsWhileOtherKeysGoOn(t *testing.T) {
+	for what, poison := range map[string]func(*world){
+		"too large for Kafka": func(w *world) {
+			m := about(0, 1)
+			m.Payload = make([]byte, 2<<20)
+			w.write(w.Context(), m)
+		},
+		"no envelope": func(w *world) {
+			w.write(w.Context(), about(0, 1))
+			if _, err := w.pool.Exec(w.Context(), `UPDATE crm.outbox SET payload = 'rubbish'`); err != nil {
+				w.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			broker := w.kafka(0)
+			poison(w)
+			w.write(t.Context(), about(0, 2)) // of the same key: it must not overtake
+			const others = 64                 // enough for every lane to have some
+			for key := range others {
+				w.write(t.Context(), about(key+1, 1), about(key+1, 2))
+			}
+			w.relay(w.publisher(broker.Brokers()), time.Second)
+			key := about(0, 1).Key
+			w.eventually("only the refused key waits", func() bool {
+				return maps.Equal(w.waiting(), map[string]int{key: 2})
+			})
+			if records := w.read(broker); len(records) != others*2 {
+				t.Errorf("%d records; want %d", len(records), others*2)
+			}
+			w.write(t.Context(), about(100, 1))
+			w.eventually("a message that comes later goes on too", func() bool {
+				return maps.Equal(w.waiting(), map[string]int{key: 2})
+			})
+			if n := w.log.count("is refused"); n != 1 {
+				t.Errorf("the refusal was told %d times; want once", n)
+			}
+		})
+	}
+}
+
+func TestRelay_TriesARefusedMessageAgain(t *testing.T) {
+	w := newWorld(t)
+	p := &publisher{answer: func(m *message.Message, attempt int) error {
+		if attempt <= 3 {
+			return errRefused
+		}
+		return nil
+	}}
+	w.write(t.Context(), about(1, 1))
+	w.relay(p, time.Second)
+	w.empty()
+	if got := p.attempts(about(1, 1)); got != 4 {
+		t.Errorf("%d attempts; want 4", got)
+	}
+}
+
+func TestRelay_WhatIsRefusedInCompanyIsSentAgainAlone(t *testing.T) {
+	w := newWorld(t)
+	poison := about(1, 1)
+	var batch []ports.Message
+	for key := range 30 {
+		batch = append(batch, about(key, 1))
+	}
+	w.write(t.Context(), batch...)
+	// Kafka refuses a whole batch of records for one of them.
+	p := &publisher{}
+	p.answer = func(m *message.Message, attempt int) error {
+		if m.UUID == poison.ID.String() || attempt == 1 {
+			return errRefused
+		}
+		return nil
+	}
+	w.relay(p, time.Second)
+	w.eventually("only the poison waits", func() bool {
+		return maps.Equal(w.waiting(), map[string]int{poison.Key: 1})
+	})
+}
+
+func TestRelay_DeletesOnlyWhatWasAcked(t *testing.T) {
+	w := newWorld(t)
+	for key := range 20 {
+		w.write(t.Context(), about(key, 1), about(key, 2))
+	}
+	p := &publisher{answer: func(m *message.Message, _ int) error {
+		if version(m) == 2 {
+			return errOutage
+		}
+		return nil
+	}}
+	w.relay(p, time.Second)
+	want := make(map[string]int)
+	for key := range 20 {
+		want[about(key, 1).Key] = 1
+	}
+	w.eventually("the first of each key is gone, the second waits", func() bool { return maps.Equal(w.waiting(), want) })
+	for key := range 20 {
+		if n := p.attempts(about(key, 1)); n != 1 {
+			t.Errorf("key %d: what was acked was sent %d times", key, n)
+		}
+	}
+}
+
+func TestRelay_HasOneMessageOfAKeyInFlight(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	inFlight := make(map[string]int)
+	p := &publisher{answer: func(m *message.Message, _ int) error {
+		key := m.Metadata.Get(outbox.HeaderPartitionKey)
+		mu.Lock()
+		inFlight[key]++
+		if inFlight[key] > 1 {
+			w.Errorf("two messages of key %s in flight", key)
+		}
+		mu.Unlock()
+		time.Sleep(time.Millisecond) // lets others come, if they may
+		mu.Lock()
+		inFlight[key]--
+		mu.Unlock()
+		return nil
+	}}
+	for key := range 5 {
+		for v := range 10 {
+			w.write(t.Context(), about(key, v+1))
+		}
+	}
+	w.relay(p, time.Second)
+	w.relay(p, time.Second)
+	w.empty()
+}
+
+func TestRelay_AStopFinishesWhatIsInFlightAndReadsNoMore(t *testing.T) {
+	w := newWorld(t)
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	p := &publisher{answer: func(*message.Message, int) error {
+		arrived <- struct{}{}
+		<-release
+		return nil
+	}}
+	for key := range 10 {
+		w.write(t.Context(), about(key, 1), about(key, 2))
+	}
+	_, halt, stop := w.relay(p, 30*time.Second)
+	for range 10 {
+		<-arrived
+	}
+	halt()
+	w.write(t.Context(), about(50, 1)) // too late for this relay
+	close(release)
+	stop()
+	want := map[string]int{about(50, 1).Key: 1}
+	for key := range 10 {
+		want[about(key, 2).Key] = 1
+	}
+	if waiting := w.waiting(); !maps.Equal(waiting, want) {
+		t.Errorf("waiting %v; want the second of each key and the late one, %v", waiting, want)
+	}
+	for key := range 10 {
+		if p.attempts(about(key, 2)) > 0 {
+			t.Errorf("key %d: a message was begun after the stop", key)
+		}
+	}
+}
+
+func TestRelay_AStopDoesNotWaitLongerThanItsGrace(t *testing.T) {
+	w := newWorld(t)
+	arrived, never := make(chan struct{}, 100), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	p := &publisher{answer: func(*message.Message, int) error {
+		arrived <- struct{}{}
+		<-never
+		return nil
+	}}
+	w.write(t.Context(), about(1, 1))
+	_, _, stop := w.relay(p, time.Millisecond)
+	<-arrived
+	stop()
+	if waiting := w.waiting(); len(waiting) != 1 {
+		t.Errorf("waiting %v; want the message that was not acked", waiting)
+	}
+}
+
+func TestRelay_AnIdleRelayLooksWithOneStatement(t *testing.T) {
+	statements := &statements{}
+	w := newTracedWorld(t, statements)
+	_, _, stop := w.relay(&publisher{}, time.Second)
+	w.eventually("some looks", func() bool { return len(statements.all()) >= 5 })
+	stop()
+	for _, sql := range statements.all() {
+		if !strings.Contains(sql, "WITH RECURSIVE lane") {
+			t.Errorf("an idle relay ran %s", sql)
+		}
+	}
+}
+
+func TestRelay_WakesAtACommit(t *testing.T) {
+	w := newWorld(t)
+	broker := w.kafka(0)
+	relay := outbox.NewRelay(w.pool, table, w.publisher(broker.Brokers()), outbox.RelayConfig{
+		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused,
+	}, slog.New(w.log))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	writer := outbox.NewWriter(table, "pin/crm", relay.Wake)
+	w.write(t.Context(), about(1, 1))
+	writer.Committed()
+	w.empty()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMeasure_CountsWhatWaitsAndSinceWhen(t *testing.T) {
+	w := newWorld(t)
+	if lag, err := outbox.Measure(t.Context(), w.pool, table); err != nil || lag != (outbox.Lag{}) {
+		t.Errorf("lag of nothing: %+v, %v", lag, err)
+	}
+	w.write(t.Context(), about(1, 1), about(2, 1))
+	if lag, err := outbox.Measure(t.Context(), w.pool, table); err != nil || lag.Unpublished != 2 || lag.Oldest.IsZero() {
+		t.Errorf("lag %+v, %v; want 2 since some moment", lag, err)
+	}
+}
+
+func TestWriter_WritesABatchWithOneStatement(t *testing.T) {
+	statements := &statements{}
+	w := newTracedWorld(t, statements)
+	var batch []ports.Message
+	for key := range 500 {
+		batch = append(batch, about(key, 1))
+	}
+	w.write(t.Context(), batch...)
+	inserts := slices.DeleteFunc(statements.all(), func(sql string) bool { return !strings.HasPrefix(sql, "INSERT") })
+	if len(inserts) != 1 {
+		t.Errorf("%d statements for 500 messages: %q", len(inserts), inserts)
+	}
+}
+
+var (
+	errRefused = errors.New("refused") // no kafka.PublishError: about the message itself
+	errOutage  = &kafka.PublishError{Topic: topic, Err: errors.New("broker away")}
+)
+
+// publisher stands for Kafka where a test needs it to answer at will.
+type publisher struct {
+	answer func(m *message.Message, attempt int) error
+
+	mu   sync.Mutex
+	sent map[string]int
+}
+
+func (p *publisher) Publish(_ string, messages ...*message.Message) error {
+	for _, m := range messages {
+		p.mu.Lock()
+		if p.sent == nil {
+			p.sent = make(map[string]int)
+		}
+		p.sent[m.UUID]++
+		attempt := p.sent[m.UUID]
+		p.mu.Unlock()
+		if err := p.answer(m, attempt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *publisher) Close() error { return nil }
+
+func (p *publisher) attempts(m ports.Message) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent[m.ID.String()]
+}
+
+func version(m *message.Message) int {
+	n, _ := strconv.Atoi(m.Metadata.Get("ce_aggregateversion"))
+	return n
+}
+
+// statements records what a pool runs.
+type statements struct {
+	mu  sync.Mutex
+	sql []string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sql = append(s.sql, strings.TrimSpace(data.SQL))
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *statements) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sql)
+}
+
+// journal keeps what was logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler       { return j }
+func (j *journal) WithGroup(string) slog.Handler            { return j }
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	fields := make(map[string]string)
+	r.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value.String(); return true })
+	line, err := json.Marshal(fields)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, r.Message+" "+string(line))
+	return err
+}
+
+func (j *journal) count(part string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := 0
+	for _, line := range j.lines {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, "\n")
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it was only asked for its port
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,169 @@
+package crm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/pin-platform/pinworker/adapters/memory"
+	"github.com/pin-platform/pinworker/adapters/portstest"
+	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/published"
+	"github.com/pin-platform/pinworker/domain/crm"
+)
+
+var noon = portstest.Noon
+
+// world is a store with leads, and a clock that stands still until it is moved.
+type world struct {
+	t     *testing.T
+	leads *memory.Leads
+	now   time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, leads: memory.NewLeads(), now: noon.AddDate(0, -1, 0)}
+}
+
+func (w *world) operations() appcrm.Operations {
+	return appcrm.Operations{Leads: w.leads, Clock: func() time.Time { return w.now }}
+}
+
+// register makes n leads, the first of which expires at a moment, the others each a minute later.
+func (w *world) register(n int, expiresAt time.Time) []crm.Registration {
+	w.t.Helper()
+	registrations := make([]crm.Registration, n)
+	for i := range registrations {
+		registrations[i] = portstest.Registration(expiresAt.Add(time.Duration(i) * time.Minute))
+		if err := w.operations().Register(w.t.Context(), "agent", registrations[i]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return registrations
+}
+
+func (w *world) job(batchSize, maxBatches int) appcrm.ExpireLeads {
+	return appcrm.ExpireLeads{
+		Leads:  w.leads,
+		Limits: cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches},
+		Clock:  func() time.Time { w.now = w.now.Add(time.Second); return w.now },
+	}
+}
+
+func (w *world) run(batchSize, maxBatches int, want appcrm.LeadsExpired) {
+	w.t.Helper()
+	want.Elapsed = time.Second
+	got, err := w.job(batchSize, maxBatches).Run(w.t.Context(), cycle.Begin(noon))
+	if err != nil || got != want {
+		w.t.Errorf("result %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func (w *world) status(r crm.Registration) crm.Status {
+	w.t.Helper()
+	for entry := range w.leads.Entries(w.t.Context(), time.Time{}) {
+		if entry.ID == uuid.UUID(r.Lead) {
+			return entry.Row.Snapshot().Status
+		}
+	}
+	return ""
+}
+
+func TestExpireLeads_WithNothingDueIsANoOp(t *testing.T) {
+	w := newWorld(t)
+	w.register(1, noon)
+	w.run(10, 10, appcrm.LeadsExpired{})
+	if len(w.leads.Messages()) > 0 {
+		t.Errorf("messages %v about nothing", w.leads.Messages())
+	}
+}
+
+func TestExpireLeads_ExpiresADueLeadAndPublishesExactlyOneMessage(t *testing.T) {
+	w := newWorld(t)
+	due := w.register(1, noon.Add(-time.Hour))[0]
+	w.run(10, 10, appcrm.LeadsExpired{ExpiredCount: 1, BatchesProcessed: 1})
+	w.run(10, 10, appcrm.LeadsExpired{})
+	if got := w.status(due); got != crm.Expired {
+		t.Errorf("status %q; want Expired", got)
+	}
+	messages := w.leads.Messages()
+	if len(messages) != 1 || messages[0].Topic != published.TopicLeadExpired || messages[0].Key != due.Lead.String() {
+		t.Errorf("messages %+v; want one of the lead", messages)
+	}
+}
+
+func TestExpireLeads_DrainsPageByPage(t *testing.T) {
+	w := newWorld(t)
+	w.register(7, noon.Add(-time.Hour))
+	w.run(3, 10, appcrm.LeadsExpired{ExpiredCount: 7, BatchesProcessed: 3})
+}
+
+func TestExpireLeads_TheCapLeavesTheRestForTheNextCycle(t *testing.T) {
+	w := newWorld(t)
+	w.register(7, noon.Add(-time.Hour))
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 6, BatchesProcessed: 2, CappedByMaxBatches: true})
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 1, BatchesProcessed: 1})
+}
+
+func TestExpireLeads_TheCapIsNotToldWhereNothingElseIsDue(t *testing.T) {
+	w := newWorld(t)
+	w.register(6, noon.Add(-time.Hour))
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 6, BatchesProcessed: 2})
+}
+
+func TestExpireLeads_PoisonIsLeftAndNeitherStopsTheDrainNorCapsIt(t *testing.T) {
+	w := newWorld(t)
+	leads := w.register(6, noon.Add(-time.Hour))
+	w.leads.Refuse(leads[1].Lead)
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 5, BatchesProcessed: 2})
+	if got := w.status(leads[1]); got != crm.Active {
+		t.Errorf("the poison is %q; want it left Active", got)
+	}
+}
+
+func TestExpireLeads_AnExtendedLeadExpiresAgainWithAnotherMessage(t *testing.T) {
+	w := newWorld(t)
+	lead := w.register(1, noon.Add(-2*time.Hour))[0]
+	w.run(10, 10, appcrm.LeadsExpired{ExpiredCount: 1, BatchesProcessed: 1})
+	if err := w.operations().Extend(t.Context(), "agent", lead.Lead, noon.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	w.run(10, 10, appcrm.LeadsExpired{ExpiredCount: 1, BatchesProcessed: 1})
+	messages := w.leads.Messages()
+	if len(messages) != 2 || messages[0].ID == messages[1].ID {
+		t.Errorf("messages %+v; want two, with ids of their own", messages)
+	}
+}
+
+func TestExpireLeads_ALimitOutOfRangeIsAValidationError(t *testing.T) {
+	w := newWorld(t)
+	w.register(1, noon.Add(-time.Hour))
+	_, err := w.job(0, 10).Run(t.Context(), cycle.Begin(noon))
+	if limit := (cycle.LimitError{}); !errors.As(err, &limit) || limit.Limit != "BatchSize" {
+		t.Errorf("error %v; want a LimitError about BatchSize", err)
+	}
+}
+
+func TestOperations_TellWhatWasActedOn(t *testing.T) {
+	w := newWorld(t)
+	stranger := portstest.NewID[crm.Lead]()
+	for name, act := range map[string]func(context.Context) error{
+		"extend":  func(ctx context.Context) error { return w.operations().Extend(ctx, "agent", stranger, noon) },
+		"archive": func(ctx context.Context) error { return w.operations().Archive(ctx, "agent", stranger) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := act(t.Context())
+			if refusal := (crm.NotRegisteredError{}); !errors.As(err, &refusal) {
+				t.Fatalf("error %v; want a NotRegisteredError", err)
+			}
+			if want := name + " lead " + stranger.String() + ": the lead is not registered"; err.Error() != want {
+				t.Errorf("error %q; want %q", err, want)
+			}
+		})
+	}
+}
+
