@@ -1,0 +1,139 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/kafka"
+)
+
+const topic = "pin.crm.lead-expired.v1"
+
+func newPublisher(t *testing.T, brokers ...string) *kafka.Publisher {
+	t.Helper()
+	p := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: "key"})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func newMessage(key, payload string) *message.Message {
+	m := message.NewMessage(uuid.NewString(), []byte(payload))
+	m.Metadata.Set("key", key)
+	return m
+}
+
+func start(t *testing.T) *embedded.Kafka {
+	t.Helper()
+	broker, err := embedded.StartKafka(0, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	return broker
+}
+
+// A consumer or a producer in Java must find a key in the partition that we chose. franz-go's
+// default is Java's murmur2 and serves as the oracle here.
+func TestPublisher_PartitionsAsJavasClientsDo(t *testing.T) {
+	broker := start(t)
+	p := newPublisher(t, broker.Brokers()...)
+	oracle := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
+	want := make(map[string]int32)
+	for range 64 {
+		key := uuid.NewString()
+		want[key] = int32(oracle.Partition(&kgo.Record{Key: []byte(key)}, embedded.Partitions))
+		if err := p.Publish(topic, newMessage(key, "{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records, err := embedded.ReadAll(t.Context(), broker.Brokers(), topic)
+	if err != nil || len(records) != len(want) {
+		t.Fatalf("%d records, %v; want %d", len(records), err, len(want))
+	}
+	for _, r := range records {
+		if r.Partition != want[r.Key] {
+			t.Errorf("key %s is in partition %d; Java would look in %d", r.Key, r.Partition, want[r.Key])
+		}
+	}
+}
+
+func TestPublisher_TellsARefusedMessageFromAnOutage(t *testing.T) {
+	broker := start(t)
+	p := newPublisher(t, broker.Brokers()...)
+	tooLarge := p.Publish(topic, newMessage("a", string(make([]byte, 2<<20))))
+	unknownTopic := p.Publish("pin.crm.unheard-of.v1", newMessage("a", "{}"))
+	away := newPublisher(t, "127.0.0.1:1").Publish(topic, newMessage("a", "{}"))
+	for what, test := range map[string]struct {
+		err     error
+		refused bool
+	}{
+		"too large":                         {tooLarge, true},
+		"an unknown topic":                  {unknownTopic, false},
+		"no broker":                         {away, false},
+		"a record that the broker refuses":  {&kafka.PublishError{Err: fmt.Errorf("produce: %w", sarama.ErrInvalidRecord)}, true},
+		"not enough replicas":               {&kafka.PublishError{Err: sarama.ErrNotEnoughReplicas}, false},
+		"no leader":                         {&kafka.PublishError{Err: sarama.ErrNotLeaderForPartition}, false},
+		"no right to write":                 {&kafka.PublishError{Err: sarama.ErrTopicAuthorizationFailed}, false},
+		"something unheard of":              {&kafka.PublishError{Err: errors.New("?")}, false},
+		"what never came as far as Publish": {errors.New("cannot unmarshal message wrapped in an envelope"), true},
+	} {
+		if test.err == nil || kafka.Refused(test.err) != test.refused {
+			t.Errorf("%s: %v is refused: %v; want %v", what, test.err, kafka.Refused(test.err), test.refused)
+		}
+		var publish *kafka.PublishError
+		if test.err == away && !errors.As(test.err, &publish) {
+			t.Errorf("%s: %T; want a PublishError", what, test.err)
+		}
+	}
+}
+
+func TestPublisher_ConnectsOnceKafkaIsThere(t *testing.T) {
+	broker := start(t)
+	address := broker.Brokers()[0]
+	var port int
+	if _, err := fmt.Sscanf(address, "127.0.0.1:%d", &port); err != nil {
+		t.Fatal(err)
+	}
+	broker.Close()
+	p := newPublisher(t, address)
+	if err := p.Publish(topic, newMessage("a", "{}")); err == nil {
+		t.Fatal("published to nobody")
+	}
+	again, err := embedded.StartKafka(port, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for err = p.Publish(topic, newMessage("a", "{}")); err != nil; err = p.Publish(topic, newMessage("a", "{}")) {
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func TestPublisher_IsOfNoUseOnceClosed(t *testing.T) {
+	p := kafka.NewPublisher(kafka.Config{Brokers: []string{"127.0.0.1:1"}})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(topic, newMessage("a", "{}")); err == nil {
+		t.Error("published after Close")
+	}
+}

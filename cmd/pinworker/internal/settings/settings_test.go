@@ -1,0 +1,199 @@
+package settings_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
+)
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pinworker.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t *testing.T, s settings.Sources, required ...string) (settings.Settings, []settings.Value) {
+	t.Helper()
+	got, values, err := settings.Load(s, required...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, values
+}
+
+func refused(t *testing.T, s settings.Sources, required ...string) []string {
+	t.Helper()
+	_, _, err := settings.Load(s, required...)
+	var problems *settings.Error
+	if !errors.As(err, &problems) {
+		t.Fatalf("error %v; want an Error", err)
+	}
+	var lines []string
+	for _, p := range problems.Problems {
+		lines = append(lines, p.String())
+	}
+	return lines
+}
+
+func TestLoad_WithoutSourcesTakesTheDefaults(t *testing.T) {
+	s, values := load(t, settings.Sources{})
+	if s.LeadExpiration.Interval != time.Hour || s.LeadExpiration.BatchSize != 500 ||
+		s.LeadExpiration.MaxBatchesPerCycle != 200 || !s.LeadExpiration.Enabled || s.HTTPListen != ":8080" {
+		t.Errorf("settings %+v; want the specification's", s)
+	}
+	for _, v := range values {
+		if v.Origin != "default" {
+			t.Errorf("%s comes from %s", v.Key, v.Origin)
+		}
+	}
+}
+
+func TestLoad_TheLaterSourceWins(t *testing.T) {
+	sources := settings.Sources{
+		File: file(t, `
+database: {url: "postgres://file@db/pin"}
+kafka:
+  brokers: [kafka-1:9092, kafka-2:9092]
+jobs:
+  lead-expiration: {batch_size: 100, max_batches_per_cycle: 10, interval: 90s}
+log: {level: debug}
+`),
+		Environ: []string{
+			"PINWORKER_JOBS_LEAD_EXPIRATION_BATCH_SIZE=200", "PINWORKER_LOG_LEVEL=warn",
+			"Crm__Jobs__LeadExpiration__Period=02:30:00", "Crm__Something__Else=1", "PATH=/bin",
+		},
+		Flags: []string{"log.level=error"},
+	}
+	s, values := load(t, sources, "database.url", "kafka.brokers")
+	if !slices.Equal(s.Kafka.Brokers, []string{"kafka-1:9092", "kafka-2:9092"}) || s.LeadExpiration.MaxBatchesPerCycle != 10 ||
+		s.LeadExpiration.BatchSize != 200 || s.LeadExpiration.Interval != 150*time.Minute || s.Log.Level != slog.LevelError {
+		t.Errorf("settings %+v", s)
+	}
+	if s.CRMDatabaseURL != s.Database.URL {
+		t.Errorf("crm's database is %q; want the common one", s.CRMDatabaseURL)
+	}
+	origins := make(map[string]string)
+	for _, v := range values {
+		origins[v.Key] = v.Origin
+	}
+	for key, want := range map[string]string{
+		"jobs.lead-expiration.max_batches_per_cycle": sources.File,
+		"jobs.lead-expiration.batch_size":            "PINWORKER_JOBS_LEAD_EXPIRATION_BATCH_SIZE",
+		"jobs.lead-expiration.interval":              "Crm__Jobs__LeadExpiration__Period",
+		"log.level":                                  "--set",
+		"log.format":                                 "default",
+	} {
+		if origins[key] != want {
+			t.Errorf("%s comes from %q; want %q", key, origins[key], want)
+		}
+	}
+}
+
+func TestLoad_TellsEveryProblemAtOnceWithKeyValueOriginAndWhatIsAllowed(t *testing.T) {
+	path := file(t, `
+database: {url: "mysql://root:hunter2@db/pin", max_connections: 3}
+jobs: {lead-expiration: {batch_size: many, cap: 5}}
+`)
+	got := refused(t, settings.Sources{
+		File:    path,
+		Environ: []string{"PINWORKER_LOG_LEVEL=loud", "PINWORKER_JOBS_LEADS=1"},
+		Flags:   []string{"http.listen=8080", "colour=red", "verbose"},
+	}, "kafka.brokers")
+	want := []string{
+		`database.url = "mysql://root:xxxxx@db/pin" (` + path + `): allowed is a PostgreSQL URL`,
+		`database.max_connections = "3" (` + path + `): allowed is a whole number from 11 to 1000`,
+		`jobs.lead-expiration.batch_size = "many" (` + path + `): allowed is a whole number from 1 to 10000`,
+		`jobs.lead-expiration.cap (` + path + `): there is no such setting`,
+		`log.level = "loud" (PINWORKER_LOG_LEVEL): allowed is debug, info, warn or error`,
+		`PINWORKER_JOBS_LEADS (environment): there is no such setting`,
+		`http.listen = "8080" (--set): allowed is an address`,
+		`colour (--set): there is no such setting`,
+		`--set = "verbose": allowed is key=value`,
+		`kafka.brokers: is not set; host:port, several of them parted by commas. Set it in the file, as PINWORKER_KAFKA_BROKERS`,
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, w) }) {
+			t.Errorf("not told: %s", w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d problems, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
+	}
+}
+
+func TestLoad_TwoSpellingsInOneSourceMustAgree(t *testing.T) {
+	load(t, settings.Sources{Environ: []string{
+		"PINWORKER_JOBS_LEAD_EXPIRATION_INTERVAL=1h", "Crm__Jobs__LeadExpiration__Period=01:00:00",
+	}})
+	got := refused(t, settings.Sources{Environ: []string{
+		"PINWORKER_JOBS_LEAD_EXPIRATION_INTERVAL=1h", "Crm__Jobs__LeadExpiration__Period=02:00:00",
+	}})
+	want := `jobs.lead-expiration.interval = "1h" (PINWORKER_JOBS_LEAD_EXPIRATION_INTERVAL): disagrees with Crm__Jobs__LeadExpiration__Period = "02:00:00": set one of the two`
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("problems %q; want %q", got, want)
+	}
+	if got := refused(t, settings.Sources{Flags: []string{"log.format=json", "log.format=text"}}); len(got) != 1 {
+		t.Errorf("problems %q; want one, of the two --set", got)
+	}
+}
+
+func TestLoad_ALockTimeoutMustBeShorterThanAStatements(t *testing.T) {
+	got := refused(t, settings.Sources{Flags: []string{"database.lock_timeout=30s"}})
+	if len(got) != 1 || !strings.Contains(got[0], "must be shorter than database.statement_timeout, which is 20s") {
+		t.Errorf("problems %q", got)
+	}
+}
+
+func TestLoad_AFileThatCannotBeReadIsAProblem(t *testing.T) {
+	for what, path := range map[string]string{
+		"missing":     filepath.Join(t.TempDir(), "none.yaml"),
+		"not YAML":    file(t, "jobs: [}"),
+		"no mapping":  file(t, "- jobs"),
+		"a duplicate": file(t, "log: {level: info}\nlog: {level: warn}"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			if got := refused(t, settings.Sources{File: path}); len(got) != 1 || !strings.Contains(got[0], path) {
+				t.Errorf("problems %q; want one that names the file", got)
+			}
+		})
+	}
+}
+
+func TestLoad_ShowsNoSecret(t *testing.T) {
+	for _, url := range []string{
+		"postgres://pin:hunter2@db:5432/pin", "postgres://db:5432/pin?user=pin&password=hunter2", "postgres://pin:hunter2@[",
+	} {
+		_, values, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + url}})
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+		for _, v := range values {
+			if strings.Contains(v.Value, "hunter2") {
+				t.Errorf("the value tells the password: %s", v.Value)
+			}
+		}
+	}
+}
+
+func TestLoad_Durations(t *testing.T) {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "00:05:00": 5 * time.Minute} {
+		if s, _ := load(t, settings.Sources{Flags: []string{"jobs.lead-expiration.interval=" + text}}); s.LeadExpiration.Interval != want {
+			t.Errorf("%s is %s; want %s", text, s.LeadExpiration.Interval, want)
+		}
+	}
+	for _, text := range []string{"", "0s", "-1h", "3600", "1:2", "00:00:00", "a:b:c", "169h"} {
+		if got := refused(t, settings.Sources{Flags: []string{"jobs.lead-expiration.interval=" + text}}); len(got) != 1 {
+			t.Errorf("%q: problems %q; want one", text, got)
+		}
+	}
+}

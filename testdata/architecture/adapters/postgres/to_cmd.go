@@ -1,0 +1,3 @@
+package postgres
+
+import _ "github.com/pin-platform/pinworker/cmd/pinworker"

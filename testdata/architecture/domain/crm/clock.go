@@ -1,0 +1,5 @@
+package crm
+
+import "time"
+
+var began = time.Now()

@@ -1,0 +1,3 @@
+package crm
+
+func start() { go start() }

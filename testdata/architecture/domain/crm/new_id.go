@@ -1,0 +1,5 @@
+package crm
+
+import "github.com/google/uuid"
+
+var id = uuid.New()

@@ -1,0 +1,5 @@
+package crm
+
+type lead struct {
+	ID string `json:"id"`
+}

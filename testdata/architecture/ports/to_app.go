@@ -1,0 +1,3 @@
+package ports
+
+import _ "github.com/pin-platform/pinworker/app/crm"

@@ -1,0 +1,3 @@
+package ports
+
+import _ "github.com/jackc/pgx/v5"

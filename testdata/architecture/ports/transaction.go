@@ -1,0 +1,3 @@
+package ports
+
+type Store interface{ Save(tx Tx) }

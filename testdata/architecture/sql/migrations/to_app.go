@@ -1,0 +1,3 @@
+package migrations
+
+import _ "github.com/pin-platform/pinworker/app/crm"
