@@ -98,8 +98,8 @@ func openFolder(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })                    //nolint:errcheck // it is temporary
-	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil { //nolint:gosec // as /tmp is
+	t.Cleanup(func() { os.RemoveAll(folder) }) //nolint:errcheck // it is temporary
+	if err := os.Chmod(folder, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	return folder

@@ -195,7 +195,9 @@ func (o orders) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable\n", port)
+	if _, err := fmt.Fprintf(os.Stdout, "postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable\n", port); err != nil {
+		return errors.Join(err, server.Stop())
+	}
 	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // its end is what is waited for
 	return server.Stop()
 }
@@ -256,7 +258,8 @@ func installed(version string) string {
 	}
 	major := func(path string) int {
 		folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
-		n, _ := strconv.Atoi(strings.TrimLeft(folder, "postgresql@-")) // a folder of another name sorts first
+		digits := strings.TrimLeftFunc(folder, func(r rune) bool { return r < '0' || r > '9' })
+		n, _ := strconv.Atoi(digits) // a folder of another name sorts first
 		return n
 	}
 	if len(found) == 0 {
@@ -313,5 +316,10 @@ func freePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return 0, errors.Join(err, l.Close())
+	}
+	n, err := strconv.Atoi(port)
+	return n, errors.Join(err, l.Close())
 }

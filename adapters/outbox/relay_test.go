@@ -309,7 +309,7 @@ func TestRelay_ARefusedMessageWaitsWhileOtherKeysGoOn(t *testing.T) {
 
 func TestRelay_TriesARefusedMessageAgain(t *testing.T) {
 	w := newWorld(t)
-	p := &publisher{answer: func(m *message.Message, attempt int) error {
+	p := &publisher{answer: func(_ *message.Message, attempt int) error {
 		if attempt <= 3 {
 			return errRefused
 		}

@@ -192,7 +192,10 @@ type answerKey struct{}
 // a middleware sees the error and the outer message, whose context the round made.
 func report(next message.HandlerFunc) message.HandlerFunc {
 	return func(m *message.Message) (_ []*message.Message, _ error) {
-		answer := m.Context().Value(answerKey{}).(func(error))
+		answer, ok := m.Context().Value(answerKey{}).(func(error))
+		if !ok {
+			return nil, errors.New("a message came past the relay")
+		}
 		err := fmt.Errorf("the forwarder panicked on message %s", m.UUID)
 		defer func() { answer(err) }()
 		_, err = next(m)

@@ -35,11 +35,11 @@ func (p *Poller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.cycle(ctx)
 		now := time.Now()
-		if missed := now.Sub(tick) / p.Interval; missed > 0 {
-			p.Log.Warn("cycle overran its interval: ticks are skipped", "job", p.Job, "skipped", int(missed))
-			tick = tick.Add(missed * p.Interval)
+		late := now.Sub(tick)
+		if skipped := int(late / p.Interval); skipped > 0 {
+			p.Log.Warn("cycle overran its interval: ticks are skipped", "job", p.Job, "skipped", skipped)
 		}
-		tick = tick.Add(p.Interval)
+		tick = now.Add(p.Interval - late%p.Interval)
 		select {
 		case <-ctx.Done():
 		case <-time.After(tick.Sub(now)):

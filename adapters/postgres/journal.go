@@ -52,7 +52,7 @@ func (e journalled) digest(from origin) []byte {
 
 // eventColumns are events turned into columns: the parameters of each context's AppendEvents.
 type eventColumns struct {
-	StreamIds     []pgtype.UUID
+	StreamIds     []pgtype.UUID //nolint:revive // as sqlc names it, so that one converts to the other
 	StreamTypes   []string
 	Versions      []int32
 	EventTypes    []string

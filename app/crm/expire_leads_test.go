@@ -65,7 +65,10 @@ func (w *world) run(batchSize, maxBatches int, want appcrm.LeadsExpired) {
 
 func (w *world) status(r crm.Registration) crm.Status {
 	w.t.Helper()
-	for entry := range w.leads.Entries(w.t.Context(), time.Time{}) {
+	for entry, err := range w.leads.Entries(w.t.Context(), time.Time{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
 		if entry.ID == uuid.UUID(r.Lead) {
 			return entry.Row.Snapshot().Status
 		}
@@ -166,4 +169,3 @@ func TestOperations_TellWhatWasActedOn(t *testing.T) {
 		})
 	}
 }
-

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -114,7 +113,7 @@ func printSteps(std streams, asJSON bool, steps []postgres.Migration, nothing st
 	g := newGrid(std.out, "CONTEXT", "SET", "MIGRATION", "APPLIED")
 	for _, m := range steps {
 		applied := moment(m.AppliedAt).String()
-		if time.Time(m.AppliedAt).IsZero() {
+		if m.AppliedAt.IsZero() {
 			applied = "pending"
 		}
 		g.row(m.Context, m.Set, m.Name, applied)

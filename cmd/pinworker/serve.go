@@ -107,7 +107,7 @@ func (w *worker) awaitSchema(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return nil // told to stop before it could begin
+			return nil //nolint:nilerr // told to stop before it could begin
 		case errors.Is(err, postgres.ErrSchemaBehind):
 			return &exitError{exitUsage, err}
 		case !waiting:

@@ -50,17 +50,35 @@ type (
 	}
 )
 
+// Stream returns the lead.
 func (e LeadRegistered) Stream() LeadID { return e.Lead }
-func (e LeadExtended) Stream() LeadID   { return e.Lead }
-func (e LeadExpired) Stream() LeadID    { return e.Lead }
-func (e LeadArchived) Stream() LeadID   { return e.Lead }
-func (e LeadImported) Stream() LeadID   { return e.Lead.ID }
 
+// Stream returns the lead.
+func (e LeadExtended) Stream() LeadID { return e.Lead }
+
+// Stream returns the lead.
+func (e LeadExpired) Stream() LeadID { return e.Lead }
+
+// Stream returns the lead.
+func (e LeadArchived) Stream() LeadID { return e.Lead }
+
+// Stream returns the lead.
+func (e LeadImported) Stream() LeadID { return e.Lead.ID }
+
+// OccurredAt returns At.
 func (e LeadRegistered) OccurredAt() time.Time { return e.At }
-func (e LeadExtended) OccurredAt() time.Time   { return e.At }
-func (e LeadExpired) OccurredAt() time.Time    { return e.At }
-func (e LeadArchived) OccurredAt() time.Time   { return e.At }
-func (e LeadImported) OccurredAt() time.Time   { return e.At }
+
+// OccurredAt returns At.
+func (e LeadExtended) OccurredAt() time.Time { return e.At }
+
+// OccurredAt returns At.
+func (e LeadExpired) OccurredAt() time.Time { return e.At }
+
+// OccurredAt returns At.
+func (e LeadArchived) OccurredAt() time.Time { return e.At }
+
+// OccurredAt returns At.
+func (e LeadImported) OccurredAt() time.Time { return e.At }
 
 func (LeadRegistered) event() {}
 func (LeadExtended) event()   {}
