@@ -33,6 +33,10 @@ func (r RunID) String() string { return uuid.UUID(r).String() }
 // Actor says who made something happen: System, or a user's id.
 type Actor string
 
+// Job names a job, everywhere by the same word: the command's argument, the settings' section,
+// the metrics' label, the quarantine.
+type Job string
+
 // System is the actor of all jobs.
 const System Actor = "System"
 
@@ -81,7 +85,12 @@ type Due[A, E any] interface {
 	// means that not even the claim came through.
 	Transition(ctx context.Context, claim Claim, rule Rule[A, E]) (Outcome[A, E], error)
 
-	// Backlog counts what is due at asOf, locked and failing items included.
+	// Hold puts failures on record, in a transaction of its own, so that claims leave each item
+	// out until its NextAttempt. An item that succeeds, or is settled by someone else, is taken
+	// off the record in the transaction that finds it so.
+	Hold(ctx context.Context, at time.Time, held []Held) error
+
+	// Backlog counts what is due at asOf, locked and held items included.
 	Backlog(ctx context.Context, asOf time.Time) (Backlog, error)
 }
 
@@ -89,7 +98,7 @@ type Due[A, E any] interface {
 type Outcome[A, E any] struct {
 	Applied       []Transitioned[A, E] // committed, in the order claimed
 	Failed        []Failure            // left as they were
-	SkippedLocked int                  // due within the claim's range, but held by someone else
+	SkippedLocked int                  // due within the claim's range, but locked by someone else
 	Claimed       int                  // taken into the unit, whatever became of them; 0 ends a drain
 	Next          Cursor               // where the next claim begins
 }
@@ -105,6 +114,13 @@ type Failure struct {
 	Item   uuid.UUID
 	Tenant ids.TenantID
 	Err    error
+	Streak int // how often in a row it has failed, this time included
+}
+
+// Held is a failure that is not tried again before a moment.
+type Held struct {
+	Failure
+	NextAttempt time.Time
 }
 
 // Backlog is what waits for a job at a moment.
@@ -112,7 +128,14 @@ type Backlog struct {
 	Due      int
 	Oldest   time.Time // when the oldest of them came due; zero where none is due
 	NextHour int       // comes due in the hour that follows
+	// Quarantined of those that are due have failed LongStreak times in a row or more, and are
+	// held back for longer and longer.
+	Quarantined int
 }
+
+// LongStreak is how many failures in a row it takes to be held back beyond the next tick
+// (spec: departures, backoff of poison).
+const LongStreak = 3
 
 // RefusedError says that the database refused what was decided for a unit of several items
 // (a constraint, a value out of range, fewer rows than decided), without telling which.

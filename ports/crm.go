@@ -2,6 +2,9 @@ package ports
 
 import "github.com/pin-platform/pinworker/domain/crm"
 
+// LeadExpiration is the job of the crm context (spec: lead-expiration).
+const LeadExpiration Job = "lead-expiration"
+
 // What the crm context needs.
 type (
 	// DueLeads are active leads by their ExpiresAt (spec: lead-expiration).

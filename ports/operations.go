@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/domain/eventsourcing"
+	"github.com/pin-platform/pinworker/domain/ids"
 )
 
 // ErrConflict says that someone else changed the aggregate in between: read it again, then
@@ -33,6 +34,31 @@ type Store[ID, A, E any] interface {
 	// lost; any other error is a data or an infrastructure fault. On any error nothing is
 	// committed.
 	Change(ctx context.Context, command Command[ID], rule Rule[A, E]) (Transitioned[A, E], error)
+}
+
+// Quarantine shows the items that are on record for failing, in all jobs of a context.
+type Quarantine interface {
+	// List returns them, the next one to be tried first.
+	List(ctx context.Context) ([]Quarantined, error)
+	// Retry lets the next tick take an item; its streak stays. It returns ErrNotQuarantined
+	// where the item is not on record.
+	Retry(ctx context.Context, item uuid.UUID, at time.Time) error
+}
+
+// ErrNotQuarantined says that an item is not on record for failing.
+var ErrNotQuarantined = errors.New("the item is not in quarantine")
+
+// Quarantined is one item on record.
+type Quarantined struct {
+	Job           Job
+	Item          uuid.UUID
+	Tenant        ids.TenantID
+	Streak        int
+	FirstFailedAt time.Time
+	LastFailedAt  time.Time
+	FirstError    string
+	LastError     string
+	NextAttempt   time.Time
 }
 
 // Ledger reads every aggregate's row beside its stream, both as of one moment, in the order

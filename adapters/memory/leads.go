@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,14 +25,16 @@ type Leads struct {
 	rows     map[crm.LeadID]crm.Lead
 	streams  map[crm.LeadID][]eventsourcing.Recorded[crm.Event]
 	messages []ports.Message
-	held     map[crm.LeadID]chan struct{}
+	locked   map[crm.LeadID]chan struct{}
 	refused  map[crm.LeadID]bool
+	record   map[uuid.UUID]ports.Quarantined
 }
 
 var (
 	_ ports.DueLeads   = (*Leads)(nil)
 	_ ports.Leads      = (*Leads)(nil)
 	_ ports.LeadLedger = (*Leads)(nil)
+	_ ports.Quarantine = (*Leads)(nil)
 )
 
 // NewLeads returns an empty store.
@@ -39,8 +42,9 @@ func NewLeads() *Leads {
 	return &Leads{
 		rows:    make(map[crm.LeadID]crm.Lead),
 		streams: make(map[crm.LeadID][]eventsourcing.Recorded[crm.Event]),
-		held:    make(map[crm.LeadID]chan struct{}),
+		locked:  make(map[crm.LeadID]chan struct{}),
 		refused: make(map[crm.LeadID]bool),
+		record:  make(map[uuid.UUID]ports.Quarantined),
 	}
 }
 
@@ -64,9 +68,12 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 	defer l.mu.Unlock()
 	outcome := leadOutcome{Next: claim.After}
 	var changes []change
+	var recovered []uuid.UUID
 	for _, lead := range l.due(claim) {
-		id := lead.ID()
-		if l.held[id] != nil {
+		if l.record[uuid.UUID(lead.ID())].NextAttempt.After(claim.AsOf) {
+			continue
+		}
+		if l.locked[lead.ID()] != nil {
 			outcome.SkippedLocked++
 			continue
 		}
@@ -75,9 +82,12 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 		c, err := l.decide(lead, claim.AsOf, rule)
 		switch {
 		case err != nil:
-			outcome.Failed = append(outcome.Failed, failure(lead, err))
+			outcome.Failed = append(outcome.Failed, l.failure(lead, err))
 		case len(c.Events) > 0:
 			changes = append(changes, c)
+			recovered = append(recovered, uuid.UUID(lead.ID()))
+		default:
+			recovered = append(recovered, uuid.UUID(lead.ID()))
 		}
 		if outcome.Claimed == claim.Limit {
 			break
@@ -87,8 +97,14 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 		if len(changes) > 1 {
 			return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, &ports.RefusedError{Items: len(changes), Err: ErrRefused}
 		}
-		outcome.Failed = append(outcome.Failed, failure(changes[0].before, ErrRefused))
+		outcome.Failed = append(outcome.Failed, l.failure(changes[0].before, ErrRefused))
 		return outcome, nil
+	}
+	for _, id := range recovered {
+		delete(l.record, id)
+	}
+	if outcome.Claimed == 0 {
+		l.releaseSettled(claim.AsOf)
 	}
 	for _, c := range changes {
 		l.commit(c)
@@ -101,13 +117,13 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 func (l *Leads) Change(ctx context.Context, command ports.Command[crm.LeadID], rule leadRule) (leadApplied, error) {
 	for {
 		l.mu.Lock()
-		held := l.held[command.ID]
-		if held == nil {
+		locked := l.locked[command.ID]
+		if locked == nil {
 			break
 		}
 		l.mu.Unlock()
 		select {
-		case <-held:
+		case <-locked:
 		case <-ctx.Done():
 			return leadApplied{}, ctx.Err()
 		}
@@ -124,6 +140,54 @@ func (l *Leads) Change(ctx context.Context, command ports.Command[crm.LeadID], r
 	return c.leadApplied, nil
 }
 
+// Hold implements ports.Due.
+func (l *Leads) Hold(_ context.Context, at time.Time, held []ports.Held) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range held {
+		q, known := l.record[h.Item]
+		if !known {
+			q = ports.Quarantined{
+				Job: ports.LeadExpiration, Item: h.Item, Tenant: h.Tenant, FirstFailedAt: at, FirstError: h.Err.Error(),
+			}
+		}
+		q.Streak, q.LastFailedAt, q.LastError, q.NextAttempt = h.Streak, at, h.Err.Error(), h.NextAttempt
+		l.record[h.Item] = q
+	}
+	return nil
+}
+
+// List implements ports.Quarantine.
+func (l *Leads) List(context.Context) ([]ports.Quarantined, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.record), func(a, b ports.Quarantined) int {
+		return comparePlaces(ports.Cursor{Due: a.NextAttempt, ID: a.Item}, ports.Cursor{Due: b.NextAttempt, ID: b.Item})
+	}), nil
+}
+
+// Retry implements ports.Quarantine.
+func (l *Leads) Retry(_ context.Context, item uuid.UUID, at time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q, known := l.record[item]
+	if !known {
+		return ports.ErrNotQuarantined
+	}
+	q.NextAttempt = at
+	l.record[item] = q
+	return nil
+}
+
+// releaseSettled takes off the record what is not due any more.
+func (l *Leads) releaseSettled(asOf time.Time) {
+	due := make(map[uuid.UUID]bool)
+	for _, lead := range l.due(ports.Claim{AsOf: asOf}) {
+		due[uuid.UUID(lead.ID())] = true
+	}
+	maps.DeleteFunc(l.record, func(item uuid.UUID, _ ports.Quarantined) bool { return !due[item] })
+}
+
 // Backlog implements ports.Due.
 func (l *Leads) Backlog(_ context.Context, asOf time.Time) (ports.Backlog, error) {
 	l.mu.Lock()
@@ -132,6 +196,11 @@ func (l *Leads) Backlog(_ context.Context, asOf time.Time) (ports.Backlog, error
 	backlog := ports.Backlog{Due: len(due), NextHour: len(l.due(ports.Claim{AsOf: asOf.Add(time.Hour)})) - len(due)}
 	if len(due) > 0 {
 		backlog.Oldest = due[0].Snapshot().ExpiresAt
+	}
+	for _, lead := range due {
+		if l.record[uuid.UUID(lead.ID())].Streak >= ports.LongStreak {
+			backlog.Quarantined++
+		}
 	}
 	return backlog, nil
 }
@@ -169,17 +238,17 @@ func (l *Leads) Import(lead crm.Lead) {
 	l.rows[lead.ID()] = lead
 }
 
-// Hold locks a lead, as an operation in flight would, until release.
-func (l *Leads) Hold(id crm.LeadID) (release func()) {
+// Lock locks a lead, as an operation in flight would, until release.
+func (l *Leads) Lock(id crm.LeadID) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := make(chan struct{})
-	l.held[id] = held
+	locked := make(chan struct{})
+	l.locked[id] = locked
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.held, id)
-		close(held)
+		delete(l.locked, id)
+		close(locked)
 	}
 }
 
@@ -188,6 +257,13 @@ func (l *Leads) Refuse(id crm.LeadID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused[id] = true
+}
+
+// Accept takes Refuse back.
+func (l *Leads) Accept(id crm.LeadID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.refused, id)
 }
 
 // change is what was decided and is still to be committed.
@@ -266,6 +342,7 @@ func comparePlaces(a, b ports.Cursor) int {
 
 func compareIDs(a, b crm.LeadID) int { return bytes.Compare(a[:], b[:]) }
 
-func failure(lead crm.Lead, err error) ports.Failure {
-	return ports.Failure{Item: uuid.UUID(lead.ID()), Tenant: lead.Snapshot().TenantID, Err: err}
+func (l *Leads) failure(lead crm.Lead, err error) ports.Failure {
+	id := uuid.UUID(lead.ID())
+	return ports.Failure{Item: id, Tenant: lead.Snapshot().TenantID, Err: err, Streak: l.record[id].Streak + 1}
 }

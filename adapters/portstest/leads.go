@@ -20,13 +20,15 @@ import (
 
 // LeadStore is an adapter under test, empty, with hooks to get in its way.
 type LeadStore struct {
-	Due      ports.DueLeads
-	Leads    ports.Leads
-	Ledger   ports.LeadLedger
-	Messages func() []uuid.UUID      // ids of the messages committed, in order
-	Import   func(crm.Lead)          // writes a row without a stream
-	Hold     func(crm.LeadID) func() // holds a lead as an operation in flight does, until released
-	Refuse   func(crm.LeadID)        // has every write to a lead refused
+	Due        ports.DueLeads
+	Leads      ports.Leads
+	Ledger     ports.LeadLedger
+	Quarantine ports.Quarantine
+	Messages   func() []uuid.UUID      // ids of the messages committed, in order
+	Import     func(crm.Lead)          // writes a row without a stream
+	Lock       func(crm.LeadID) func() // locks a lead as an operation in flight does, until released
+	Refuse     func(crm.LeadID)        // has every write to a lead refused
+	Accept     func(crm.LeadID)        // takes Refuse back
 }
 
 // Noon is the moment about which the suite's leads expire.
@@ -54,14 +56,18 @@ func Leads(t *testing.T, open func(t *testing.T) LeadStore) {
 		"a page takes the oldest first and the cursor goes on behind it": (*leadSuite).pages,
 		"a page ends at Until":                                           (*leadSuite).until,
 		"row, event and message commit together":                         (*leadSuite).together,
-		"a held lead is passed over, counted, and left for later":        (*leadSuite).held,
+		"a locked lead is passed over, counted, and left for later":      (*leadSuite).locked,
 		"what the rule refuses is left out and the rest commits":         (*leadSuite).refusedByRule,
 		"what the rule finds done already is left alone":                 (*leadSuite).nothingHappens,
 		"a refused page commits nothing and blames nobody":               (*leadSuite).refusedPage,
 		"a refused lead alone is the one that failed":                    (*leadSuite).refusedAlone,
 		"a row ahead of its stream gets a baseline":                      (*leadSuite).baseline,
-		"the backlog counts held leads and the hour that follows":        (*leadSuite).backlog,
-		"an operation waits for a held lead":                             (*leadSuite).operationWaits,
+		"the backlog counts locked leads and the hour that follows":      (*leadSuite).backlog,
+		"a held lead is left out until its moment and is no locked one":  (*leadSuite).quarantined,
+		"a success takes a lead off the record":                          (*leadSuite).recovered,
+		"a lead that others settled is taken off the record":             (*leadSuite).settled,
+		"a retry lets the next tick take a held lead":                    (*leadSuite).retried,
+		"an operation waits for a locked lead":                           (*leadSuite).operationWaits,
 		"an operation that is refused changes nothing":                   (*leadSuite).operationRefused,
 		"a cancelled context commits nothing":                            (*leadSuite).cancelled,
 	} {
@@ -214,16 +220,16 @@ func (s *leadSuite) together() {
 	s.sound()
 }
 
-func (s *leadSuite) held() {
-	held, free := s.register(-2*time.Minute), s.register(-time.Minute)
-	release := s.Hold(held)
+func (s *leadSuite) locked() {
+	locked, free := s.register(-2*time.Minute), s.register(-time.Minute)
+	release := s.Lock(locked)
 	outcome := s.transition(s.claim(1))
 	s.wantApplied(outcome, free)
 	if outcome.SkippedLocked != 1 {
 		s.Errorf("skipped %d locked leads; want 1", outcome.SkippedLocked)
 	}
 	release()
-	s.wantApplied(s.transition(s.claim(10)), held)
+	s.wantApplied(s.transition(s.claim(10)), locked)
 }
 
 func (s *leadSuite) refusedByRule() {
@@ -327,12 +333,12 @@ func (s *leadSuite) backlog() {
 	if backlog, err := s.Due.Backlog(s.Context(), Noon); err != nil || backlog != (ports.Backlog{}) {
 		s.Errorf("backlog of nothing: %+v, %v", backlog, err)
 	}
-	held := s.register(-2 * time.Minute)
+	locked := s.register(-2 * time.Minute)
 	s.register(-time.Minute)
 	s.register(0)
 	s.register(time.Hour - time.Microsecond)
 	s.register(time.Hour)
-	defer s.Hold(held)()
+	defer s.Lock(locked)()
 	backlog, err := s.Due.Backlog(s.Context(), Noon)
 	if err != nil {
 		s.Fatal(err)
@@ -344,7 +350,7 @@ func (s *leadSuite) backlog() {
 
 func (s *leadSuite) operationWaits() {
 	id := s.register(-time.Minute)
-	release := s.Hold(id)
+	release := s.Lock(id)
 	ctx, cancel := context.WithCancel(s.Context())
 	extended := make(chan error, 1)
 	go func() { extended <- s.operate().Extend(ctx, "agent", id, Noon.AddDate(0, 1, 0)) }()
@@ -397,4 +403,95 @@ func (s *leadSuite) cancelled() {
 		s.Errorf("outcome %+v, error %v, messages %v; want the unit rolled back", outcome, err, s.Messages())
 	}
 	s.wantApplied(s.transition(s.claim(10)), id)
+}
+
+// fail makes a lead fail once more, and holds it until a moment after (or before) Noon.
+func (s *leadSuite) fail(id crm.LeadID, until time.Duration) ports.Failure {
+	s.Helper()
+	s.Refuse(id)
+	defer s.Accept(id)
+	outcome := s.transition(s.claim(1))
+	s.wantFailed(outcome, id, nil)
+	held := ports.Held{Failure: outcome.Failed[0], NextAttempt: Noon.Add(until)}
+	if err := s.Due.Hold(s.Context(), Noon, []ports.Held{held}); err != nil {
+		s.Fatal(err)
+	}
+	return outcome.Failed[0]
+}
+
+func (s *leadSuite) record() []ports.Quarantined {
+	s.Helper()
+	list, err := s.Quarantine.List(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	return list
+}
+
+func (s *leadSuite) quarantined() {
+	poison := s.register(-2 * time.Minute)
+	for streak := range 3 {
+		if f := s.fail(poison, 0); f.Streak != streak+1 {
+			s.Errorf("failure %d in a row is told as %d", streak+1, f.Streak)
+		}
+	}
+	s.fail(poison, time.Microsecond)
+	sound := s.register(-time.Minute)
+	outcome := s.transition(s.claim(1))
+	s.wantApplied(outcome, sound)
+	if outcome.SkippedLocked != 0 {
+		s.Errorf("skipped %d locked leads; want none: the poison is held, not locked", outcome.SkippedLocked)
+	}
+	backlog, err := s.Due.Backlog(s.Context(), Noon)
+	if err != nil || backlog.Due != 1 || backlog.Quarantined != 1 {
+		s.Errorf("backlog %+v, %v; want the poison due and quarantined", backlog, err)
+	}
+	list := s.record()
+	if len(list) != 1 || list[0].Item != uuid.UUID(poison) || list[0].Job != ports.LeadExpiration || list[0].Streak != 4 ||
+		list[0].Tenant != s.entry(poison).Row.Snapshot().TenantID || list[0].FirstError == "" || list[0].LastError == "" ||
+		!list[0].FirstFailedAt.Equal(Noon) || !list[0].LastFailedAt.Equal(Noon) || !list[0].NextAttempt.Equal(Noon.Add(time.Microsecond)) {
+		s.Errorf("record %+v; want the poison with its 4 failures", list)
+	}
+	later := s.claim(1)
+	later.AsOf = Noon.Add(time.Microsecond)
+	s.wantApplied(s.transition(later), poison)
+}
+
+func (s *leadSuite) recovered() {
+	id := s.register(-time.Minute)
+	s.fail(id, 0)
+	s.wantApplied(s.transition(s.claim(1)), id)
+	if list := s.record(); len(list) > 0 {
+		s.Errorf("record %+v after a success", list)
+	}
+}
+
+func (s *leadSuite) settled() {
+	archived, still := s.register(-2*time.Minute), s.register(-time.Minute)
+	s.fail(archived, time.Hour)
+	s.fail(still, time.Hour)
+	if err := s.operate().Archive(s.Context(), "agent", archived); err != nil {
+		s.Fatal(err)
+	}
+	if backlog, err := s.Due.Backlog(s.Context(), Noon); err != nil || backlog.Quarantined != 0 {
+		s.Errorf("backlog %+v, %v; one failure is no quarantine", backlog, err)
+	}
+	if outcome := s.transition(s.claim(1)); outcome.Claimed != 0 {
+		s.Fatalf("claimed %d; want the drain's last, empty claim", outcome.Claimed)
+	}
+	if list := s.record(); len(list) != 1 || list[0].Item != uuid.UUID(still) {
+		s.Errorf("record %+v; want the lead that is still due", list)
+	}
+}
+
+func (s *leadSuite) retried() {
+	id := s.register(-time.Minute)
+	s.fail(id, time.Hour)
+	if err := s.Quarantine.Retry(s.Context(), uuid.UUID(id), Noon); err != nil {
+		s.Fatal(err)
+	}
+	s.wantApplied(s.transition(s.claim(1)), id)
+	if err := s.Quarantine.Retry(s.Context(), uuid.UUID(id), Noon); !errors.Is(err, ports.ErrNotQuarantined) {
+		s.Errorf("error %v; want ErrNotQuarantined", err)
+	}
 }

@@ -37,14 +37,40 @@ type ColumnError struct {
 
 func (e ColumnError) Error() string { return e.Column + " " + e.Why }
 
-// refused reports whether the database refused the data it was given: a data fault.
+// refused reports whether the database refused the data it was given: a data fault. Class P0
+// is a trigger's own RAISE.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
+		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "P0")
 	}
 	return errors.Is(err, errFewerRows)
 }
+
+// withoutValues returns err with what the database said of refused data replaced by what it
+// said it about: its messages may quote a row's values, and logs and the quarantine carry ids
+// only.
+func withoutValues(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || !refused(err) {
+		return err
+	}
+	about := "SQLSTATE " + pg.Code
+	for _, named := range [][2]string{{"constraint", pg.ConstraintName}, {"column", pg.ColumnName}, {"table", pg.TableName}} {
+		if named[1] != "" {
+			about += ", " + named[0] + " " + named[1]
+		}
+	}
+	return redactedError{err: err, text: strings.ReplaceAll(err.Error(), pg.Error(), "refused by the database: "+about)}
+}
+
+type redactedError struct {
+	err  error
+	text string
+}
+
+func (e redactedError) Error() string { return e.text }
+func (e redactedError) Unwrap() error { return e.err }
 
 // lostRace reports whether someone else wrote the next event of the stream, or the row,
 // first: the optimistic lock of last resort.

@@ -24,8 +24,9 @@ type Leads struct {
 }
 
 var (
-	_ ports.DueLeads = (*Leads)(nil)
-	_ ports.Leads    = (*Leads)(nil)
+	_ ports.DueLeads   = (*Leads)(nil)
+	_ ports.Leads      = (*Leads)(nil)
+	_ ports.Quarantine = (*Leads)(nil)
 )
 
 // NewLeads returns the leads of a database, whose messages go to outbox.
@@ -43,9 +44,13 @@ type leadChange struct {
 	events        []crm.Event  // decided
 	journal       []journalled // to append: a baseline where the stream lags behind, and events
 	messages      []ports.Message
+	failures      int // in a row, before
 }
 
-// Transition implements ports.Due.
+const leadExpiration = string(ports.LeadExpiration)
+
+// Transition implements ports.Due. Its last claim of a drain, the empty one, also takes off the
+// record what others have settled.
 func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule) (leadOutcome, error) {
 	var outcome leadOutcome
 	var changes []leadChange
@@ -56,70 +61,96 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 			return fmt.Errorf("claim due leads: %w", err)
 		}
 		outcome = leadOutcome{Claimed: len(rows), Next: nextAfter(rows, claim.After)}
-		changes, outcome.Failed, err = l.decide(ctx, q, rows, claim, rule)
+		if len(rows) == 0 {
+			if err := q.ReleaseSettledLeads(ctx, crmdb.ReleaseSettledLeadsParams{Job: leadExpiration, AsOf: asTimestamptz(claim.AsOf)}); err != nil {
+				return fmt.Errorf("take settled leads off the record: %w", err)
+			}
+		}
+		var recovered []pgtype.UUID
+		changes, recovered, outcome.Failed, err = l.decide(ctx, q, rows, claim, rule)
 		if err != nil {
 			return err
+		}
+		if len(recovered) > 0 {
+			if err := q.ReleaseItems(ctx, crmdb.ReleaseItemsParams{Job: leadExpiration, Items: recovered}); err != nil {
+				return fmt.Errorf("take leads off the record: %w", err)
+			}
 		}
 		if outcome.SkippedLocked, err = skippedLocked(ctx, q, claim, outcome); err != nil {
 			return err
 		}
 		return l.write(ctx, tx, changes, origin{ports.System, claim.Run})
 	})
+	if err != nil {
+		return undone(outcome, changes, withoutValues(err))
+	}
+	for _, c := range changes {
+		outcome.Applied = append(outcome.Applied, leadApplied{After: c.after, Events: c.events})
+	}
+	if len(changes) > 0 {
+		l.outbox.Committed()
+	}
+	return outcome, nil
+}
+
+// undone is the outcome of a unit that was rolled back, once its changes had been decided or
+// before.
+func undone(outcome leadOutcome, changes []leadChange, err error) (leadOutcome, error) {
+	nothing := leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}
 	switch {
-	case err == nil:
-		for _, c := range changes {
-			outcome.Applied = append(outcome.Applied, leadApplied{After: c.after, Events: c.events})
-		}
-		if len(changes) > 0 {
-			l.outbox.Committed()
-		}
-		return outcome, nil
 	case !refused(err) || len(changes) == 0:
-		return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, err
+		return nothing, err
 	case len(changes) > 1:
-		return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, &ports.RefusedError{Items: len(changes), Err: err}
+		return nothing, &ports.RefusedError{Items: len(changes), Err: err}
 	case lostRace(err):
 		return outcome, nil
 	}
 	culprit := changes[0].before.Snapshot()
-	outcome.Failed = append(outcome.Failed, ports.Failure{Item: uuid.UUID(culprit.ID), Tenant: culprit.TenantID, Err: err})
+	outcome.Failed = append(outcome.Failed, ports.Failure{
+		Item: uuid.UUID(culprit.ID), Tenant: culprit.TenantID, Err: err, Streak: changes[0].failures + 1,
+	})
 	return outcome, nil
 }
 
-// decide applies the rule to every row. What fails is left out before anything is written;
-// the error is an infrastructure fault.
+// decide applies the rule to every row. What fails is left out before anything is written,
+// what failed before and did not now has recovered; the error is an infrastructure fault.
 func (l *Leads) decide(
 	ctx context.Context, q *crmdb.Queries, rows []crmdb.CrmLead, claim ports.Claim, rule leadRule,
-) ([]leadChange, []ports.Failure, error) {
+) (changes []leadChange, recovered []pgtype.UUID, failed []ports.Failure, err error) {
 	if len(rows) == 0 {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	streams := make([]pgtype.UUID, len(rows))
 	for i, row := range rows {
 		streams[i] = row.ID
 	}
-	heads, err := streamHeads(ctx, q, streams)
+	pasts, err := leadPasts(ctx, q, streams)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	changes := make([]leadChange, 0, len(rows))
-	var failed []ports.Failure
+	changes = make([]leadChange, 0, len(rows))
 	for _, row := range rows {
+		past := pasts[row.ID]
 		lead, err := leadFromRow(row)
 		var change leadChange
 		if err == nil {
-			change, err = changeLead(lead, heads[row.ID], claim.AsOf, rule)
+			change, err = changeLead(lead, past.head, claim.AsOf, rule)
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			failed = append(failed, ports.Failure{
-				Item: row.ID.Bytes, Tenant: ids.TenantID(row.TenantID.Bytes), Err: err,
+				Item: row.ID.Bytes, Tenant: ids.TenantID(row.TenantID.Bytes), Err: err, Streak: past.failures + 1,
 			})
-		case len(change.events) > 0:
+			continue
+		}
+		if past.failures > 0 {
+			recovered = append(recovered, row.ID)
+		}
+		if len(change.events) > 0 {
+			change.failures = past.failures
 			changes = append(changes, change)
 		}
 	}
-	return changes, failed, nil
+	return changes, recovered, failed, nil
 }
 
 // changeLead decides on one lead whose stream is at head. The error is its data fault.
@@ -198,11 +229,11 @@ func (l *Leads) Change(
 		case !errors.Is(err, pgx.ErrNoRows):
 			return fmt.Errorf("lock the lead: %w", err)
 		}
-		heads, err := streamHeads(ctx, q, []pgtype.UUID{asUUID(command.ID)})
+		pasts, err := leadPasts(ctx, q, []pgtype.UUID{asUUID(command.ID)})
 		if err != nil {
 			return err
 		}
-		if change, err = changeLead(lead, heads[asUUID(command.ID)], command.At, rule); err != nil {
+		if change, err = changeLead(lead, pasts[asUUID(command.ID)].head, command.At, rule); err != nil {
 			return err
 		}
 		from := origin{command.By, command.Run}
@@ -221,7 +252,7 @@ func (l *Leads) Change(
 	case lostRace(err):
 		return leadApplied{}, ports.ErrConflict
 	case err != nil:
-		return leadApplied{}, err
+		return leadApplied{}, withoutValues(err)
 	}
 	if len(change.messages) > 0 {
 		l.outbox.Committed()
@@ -229,15 +260,32 @@ func (l *Leads) Change(
 	return leadApplied{After: change.after, Events: change.events}, nil
 }
 
+// Hold implements ports.Due.
+func (l *Leads) Hold(ctx context.Context, at time.Time, held []ports.Held) error {
+	p := crmdb.HoldItemsParams{Job: leadExpiration, FailedAt: asTimestamptz(at)}
+	for _, h := range held {
+		p.Items = append(p.Items, asUUID(h.Item))
+		p.TenantIds = append(p.TenantIds, pgtype.UUID{Bytes: h.Tenant, Valid: !h.Tenant.IsZero()})
+		p.Failures = append(p.Failures, int32(h.Streak))
+		p.Errors = append(p.Errors, h.Err.Error())
+		p.NextAttempts = append(p.NextAttempts, asTimestamptz(h.NextAttempt))
+	}
+	err := l.db.transact(ctx, func(tx pgx.Tx) error { return crmdb.New(tx).HoldItems(ctx, p) })
+	if err != nil {
+		return fmt.Errorf("put failed leads on record: %w", err)
+	}
+	return nil
+}
+
 // Backlog implements ports.Due.
 func (l *Leads) Backlog(ctx context.Context, asOf time.Time) (ports.Backlog, error) {
 	row, err := crmdb.New(l.db.Pool).LeadBacklog(ctx, crmdb.LeadBacklogParams{
-		AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)),
+		AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)), LongStreak: ports.LongStreak,
 	})
 	if err != nil {
 		return ports.Backlog{}, fmt.Errorf("count due leads: %w", err)
 	}
-	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour)}
+	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour), Quarantined: int(row.Quarantined)}
 	if row.Due > 0 {
 		backlog.Oldest = row.Oldest.Time.UTC()
 	}
@@ -260,16 +308,22 @@ func skippedLocked(ctx context.Context, q *crmdb.Queries, claim ports.Claim, out
 	return max(0, int(due)-outcome.Claimed), nil
 }
 
-func streamHeads(ctx context.Context, q *crmdb.Queries, streams []pgtype.UUID) (map[pgtype.UUID]int, error) {
-	rows, err := q.StreamHeads(ctx, streams)
+// leadPast is what a claim needs to know of a lead beside its row.
+type leadPast struct {
+	head     int // its stream's version
+	failures int // in a row, so far
+}
+
+func leadPasts(ctx context.Context, q *crmdb.Queries, streams []pgtype.UUID) (map[pgtype.UUID]leadPast, error) {
+	rows, err := q.LeadPasts(ctx, streams)
 	if err != nil {
 		return nil, fmt.Errorf("read the streams' heads: %w", err)
 	}
-	heads := make(map[pgtype.UUID]int, len(rows))
+	pasts := make(map[pgtype.UUID]leadPast, len(rows))
 	for _, row := range rows {
-		heads[row.StreamID] = int(row.Version)
+		pasts[row.ID] = leadPast{head: int(row.Head), failures: int(row.Failures)}
 	}
-	return heads, nil
+	return pasts, nil
 }
 
 func claimParams(claim ports.Claim) crmdb.ClaimDueLeadsParams {
@@ -304,4 +358,33 @@ func nextAfter(rows []crmdb.CrmLead, after ports.Cursor) ports.Cursor {
 	}
 	last := rows[len(rows)-1]
 	return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes} // -infinity has the zero Time
+}
+
+// List implements ports.Quarantine.
+func (l *Leads) List(ctx context.Context) ([]ports.Quarantined, error) {
+	rows, err := crmdb.New(l.db.Pool).ListQuarantine(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the quarantine: %w", err)
+	}
+	list := make([]ports.Quarantined, len(rows))
+	for i, row := range rows {
+		list[i] = ports.Quarantined{
+			Job: ports.Job(row.Job), Item: row.Item.Bytes, Tenant: ids.TenantID(row.TenantID.Bytes), Streak: int(row.Failures),
+			FirstFailedAt: row.FirstFailedAt.Time.UTC(), LastFailedAt: row.LastFailedAt.Time.UTC(),
+			FirstError: row.FirstError, LastError: row.LastError, NextAttempt: row.NextAttempt.Time.UTC(),
+		}
+	}
+	return list, nil
+}
+
+// Retry implements ports.Quarantine.
+func (l *Leads) Retry(ctx context.Context, item uuid.UUID, at time.Time) error {
+	found, err := crmdb.New(l.db.Pool).RetryItem(ctx, crmdb.RetryItemParams{Item: asUUID(item), At: asTimestamptz(at)})
+	if err != nil {
+		return fmt.Errorf("retry item %s: %w", item, err)
+	}
+	if found == 0 {
+		return ports.ErrNotQuarantined
+	}
+	return nil
 }

@@ -61,7 +61,7 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 				s.ID.String(), s.TenantID.String(), s.ExecutorAgentUserID.String(), s.PrimaryInvestorUserID.String(),
 				string(s.Status), s.ExpiresAt, s.Version, s.CreatedAt, s.UpdatedAt)
 		},
-		Hold: func(id crm.LeadID) func() {
+		Lock: func(id crm.LeadID) func() {
 			t.Helper()
 			tx, err := db.Pool.Begin(t.Context())
 			if err != nil {
@@ -78,8 +78,13 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 		},
 		Refuse: func(id crm.LeadID) {
 			t.Helper()
-			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads ADD CHECK (id <> '%s' OR status = 'Active')", id))
+			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads ADD CONSTRAINT %q CHECK (id <> '%s' OR status = 'Active')", id, id))
 		},
+		Accept: func(id crm.LeadID) {
+			t.Helper()
+			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads DROP CONSTRAINT %q", id))
+		},
+		Quarantine: leads,
 	}, db
 }
 

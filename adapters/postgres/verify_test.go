@@ -205,3 +205,33 @@ func TestLeads_AnActiveDealOfAnExpiredLeadIsUntouched_INV_LEAD_4(t *testing.T) {
 		t.Errorf("the deal was %s and is %s", before, after)
 	}
 }
+
+func TestLeads_WhatATriggerRefusesIsPoisonAndItsWordsAreNotRepeated(t *testing.T) {
+	store, db := leadStore(t)
+	history(t, store)
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 3, expired_at = NULL")
+	execute(t, db, `CREATE FUNCTION crm.refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'no: Ivan Petrov, +7 900 000-00-00'; END $$`)
+	execute(t, db, "CREATE TRIGGER refuse BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.refuse()")
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 {
+		t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
+	}
+	if got, want := outcome.Failed[0].Err.Error(), "update leads: refused by the database: SQLSTATE P0001"; got != want {
+		t.Errorf("failed with %q; want %q", got, want)
+	}
+}
+
+func TestLeads_AnUpdateThatIsSilentlySkippedIsPoison(t *testing.T) {
+	store, db := leadStore(t)
+	history(t, store)
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 3, expired_at = NULL")
+	execute(t, db, `CREATE FUNCTION crm.skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`)
+	execute(t, db, "CREATE TRIGGER skip BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.skip()")
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) != 1 {
+		t.Errorf("outcome %+v, %v, messages %v; want the lead failed and no second message", outcome, err, store.Messages())
+	}
+}

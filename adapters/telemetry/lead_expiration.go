@@ -33,9 +33,6 @@ type LeadExpiration struct {
 	jobs     *Jobs
 }
 
-// LeadExpirationJob is the job's name.
-const LeadExpirationJob = "lead-expiration"
-
 // NewLeadExpiration registers the job's metrics.
 func NewLeadExpiration(log *slog.Logger, tracer trace.Tracer, registry prometheus.Registerer, jobs *Jobs) *LeadExpiration {
 	t := &LeadExpiration{
@@ -80,7 +77,7 @@ func (t *LeadExpiration) Cycle(job appcrm.ExpireLeads) func(context.Context, cyc
 			return result, err // the loop logs it
 		}
 		t.measure(ctx, log, tick.AsOf, job.Leads)
-		t.jobs.succeeded(LeadExpirationJob)
+		t.jobs.succeeded(string(ports.LeadExpiration))
 		if result.CappedByMaxBatches {
 			log.Warn("the cap ended the drain with leads still due: the next cycle takes them")
 		}
@@ -101,7 +98,8 @@ func (t *LeadExpiration) measure(ctx context.Context, log *slog.Logger, asOf tim
 		return
 	}
 	t.backlog.Set(float64(backlog.Due))
-	t.jobs.oldestDue(LeadExpirationJob, asOf, backlog.Oldest)
+	t.jobs.oldestDue(string(ports.LeadExpiration), asOf, backlog.Oldest)
+	t.jobs.quarantined(string(ports.LeadExpiration), backlog.Quarantined)
 }
 
 // observedLeads observes each unit of work: batch.processed, lead.expired, item.failed, the
@@ -136,13 +134,24 @@ func (o observedLeads) Transition(
 	}
 	for _, failure := range outcome.Failed {
 		o.t.errors.Inc()
-		log.Error("item.failed", "LeadId", failure.Item.String(), "TenantId", failure.Tenant.String(), "error", failure.Err)
+		log.Error("item.failed", "LeadId", failure.Item.String(), "TenantId", failure.Tenant.String(),
+			"error", failure.Err, "streak", failure.Streak)
 	}
 	o.t.expired.Add(float64(len(outcome.Applied)))
 	if outcome.Claimed > 0 {
 		log.Info("batch.processed", "size", len(outcome.Applied), "elapsedMs", time.Since(began).Milliseconds())
 	}
 	return outcome, nil
+}
+
+// Hold implements ports.Due.
+func (o observedLeads) Hold(ctx context.Context, at time.Time, held []ports.Held) error {
+	err := o.DueLeads.Hold(ctx, at, held)
+	if err != nil && ctx.Err() == nil {
+		o.t.errors.Inc()
+		o.t.log.Error("failed leads could not be put on record: the next tick takes them", "count", len(held), "error", err)
+	}
+	return err
 }
 
 func (o observedLeads) failedUnit(ctx context.Context, log *slog.Logger, claimed int, err error) {

@@ -41,7 +41,7 @@ func observe(t *testing.T, due func(ports.DueLeads) ports.DueLeads) *observed {
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(o.spans)).Tracer("test")
 	jobs := telemetry.NewJobs(o.registry)
 	o.cycle = telemetry.NewLeadExpiration(log, tracer, o.registry, jobs).Cycle(appcrm.ExpireLeads{
-		Leads: due(o.leads), Limits: cycle.Limits{BatchSize: 2, MaxBatches: 10}, Clock: time.Now,
+		Leads: due(o.leads), Limits: cycle.Limits{BatchSize: 2, MaxBatches: 10, Interval: time.Hour}, Clock: time.Now,
 	})
 	return o
 }

@@ -26,6 +26,7 @@ type Jobs struct {
 	lastSuccess *prometheus.GaugeVec
 	interval    *prometheus.GaugeVec
 	oldest      *prometheus.GaugeVec
+	quarantine  *prometheus.GaugeVec
 }
 
 // NewJobs registers the metrics.
@@ -39,6 +40,7 @@ func NewJobs(registry prometheus.Registerer) *Jobs {
 		lastSuccess: gauge("job_last_success_timestamp_seconds", "When a cycle of the job last succeeded."),
 		interval:    gauge("job_interval_seconds", "The interval that the job is set to."),
 		oldest:      gauge("job_oldest_due_age_seconds", "For how long the oldest item that is due has been so; 0 where none is."),
+		quarantine:  gauge("job_quarantined", "Items that are due, keep failing, and are held back for longer and longer."),
 	}
 }
 
@@ -48,6 +50,8 @@ func (j *Jobs) Interval(job string, interval time.Duration) {
 }
 
 func (j *Jobs) succeeded(job string) { j.lastSuccess.WithLabelValues(job).SetToCurrentTime() }
+
+func (j *Jobs) quarantined(job string, n int) { j.quarantine.WithLabelValues(job).Set(float64(n)) }
 
 func (j *Jobs) oldestDue(job string, asOf, oldest time.Time) {
 	age := 0.0

@@ -49,7 +49,7 @@ func (w *world) register(n int, expiresAt time.Time) []crm.Registration {
 func (w *world) job(batchSize, maxBatches int) appcrm.ExpireLeads {
 	return appcrm.ExpireLeads{
 		Leads:  w.leads,
-		Limits: cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches},
+		Limits: cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches, Interval: time.Hour},
 		Clock:  func() time.Time { w.now = w.now.Add(time.Second); return w.now },
 	}
 }

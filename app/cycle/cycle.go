@@ -29,6 +29,8 @@ func Begin(now time.Time) Tick {
 type Limits struct {
 	BatchSize  int // items a page, above 0
 	MaxBatches int // pages a cycle, above 0
+	// Interval is the job's, above 0: what an item that keeps failing is held back by.
+	Interval time.Duration
 }
 
 // LimitError says that a limit is out of range.
@@ -48,6 +50,9 @@ func (l Limits) Validate() error {
 	}
 	if l.MaxBatches <= 0 {
 		return LimitError{"MaxBatchesPerCycle", l.MaxBatches}
+	}
+	if l.Interval <= 0 {
+		return LimitError{"Interval", int(l.Interval)}
 	}
 	return nil
 }
@@ -75,7 +80,7 @@ func Drain[A, E any](
 	if err := limits.Validate(); err != nil {
 		return Summary{}, err
 	}
-	d := drain[A, E]{due: due, rule: rule}
+	d := drain[A, E]{due: due, rule: rule, tick: tick, interval: limits.Interval}
 	claim := ports.Claim{AsOf: tick.AsOf, Limit: limits.BatchSize, Run: tick.Run}
 	for range limits.MaxBatches {
 		before := d.done.Applied
@@ -96,6 +101,9 @@ type drain[A, E any] struct {
 	due  ports.Due[A, E]
 	rule ports.Rule[A, E]
 	done Summary
+
+	tick     Tick
+	interval time.Duration
 }
 
 // unit runs one claim and counts what became of it. Its error ends the cycle.
@@ -118,7 +126,38 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 	d.done.Applied += len(outcome.Applied)
 	d.done.Failed += len(outcome.Failed)
 	d.done.SkippedLocked += outcome.SkippedLocked
+	d.hold(ctx, outcome.Failed)
 	return outcome, nil
+}
+
+// hold puts failures on record. Where that fails, no harm is done: they are tried again at the
+// next tick, as if for the first time.
+func (d *drain[A, E]) hold(ctx context.Context, failures []ports.Failure) {
+	if len(failures) == 0 {
+		return
+	}
+	held := make([]ports.Held, len(failures))
+	for i, f := range failures {
+		held[i] = ports.Held{Failure: f, NextAttempt: d.tick.AsOf.Add(heldBack(f.Streak, d.interval))}
+	}
+	if err := d.due.Hold(ctx, d.tick.AsOf, held); err != nil {
+		d.done.Faults++
+	}
+}
+
+// heldBack is for how long an item is left out: the first failures in a row cost nothing but
+// the rest of the tick, then 2, 4, 8 intervals, at most 10 (spec: departures, backoff of
+// poison).
+func heldBack(streak int, interval time.Duration) time.Duration {
+	const most = 10
+	beyond := streak - ports.LongStreak
+	switch {
+	case beyond < 0:
+		return 0
+	case beyond > 2: // 2, 4, 8, and then 16 would be too many
+		return most * interval
+	}
+	return interval << (beyond + 1)
 }
 
 // oneByOne goes over a refused page again, so that the culprit alone fails.

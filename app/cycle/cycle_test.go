@@ -23,7 +23,9 @@ type queue struct {
 	onClaim  func(claim ports.Claim)
 	applied  []int
 	units    [][]int // what each unit claimed
-	lastSeen ports.Claim
+	streak   int     // of the failures that come
+	held     []ports.Held
+	noRecord error
 }
 
 func number(c ports.Cursor) int {
@@ -38,7 +40,6 @@ func place(n int) ports.Cursor {
 }
 
 func (q *queue) Transition(ctx context.Context, claim ports.Claim, _ ports.Rule[int, string]) (ports.Outcome[int, string], error) {
-	q.lastSeen = claim
 	if q.onClaim != nil {
 		q.onClaim(claim)
 	}
@@ -71,7 +72,7 @@ func (q *queue) Transition(ctx context.Context, claim ports.Claim, _ ports.Rule[
 		if len(unit) > 1 {
 			return outcome, &ports.RefusedError{Items: len(unit), Err: errPoison}
 		}
-		outcome.Failed = []ports.Failure{{Item: place(unit[i]).ID, Err: errPoison}}
+		outcome.Failed = []ports.Failure{{Item: place(unit[i]).ID, Err: errPoison, Streak: max(1, q.streak)}}
 		return outcome, nil
 	}
 	q.applied = append(q.applied, unit...)
@@ -80,6 +81,14 @@ func (q *queue) Transition(ctx context.Context, claim ports.Claim, _ ports.Rule[
 	}
 	outcome.SkippedLocked = 1
 	return outcome, nil
+}
+
+func (q *queue) Hold(_ context.Context, at time.Time, held []ports.Held) error {
+	if !at.Equal(tick.AsOf) {
+		return errors.New("another moment than the cycle's")
+	}
+	q.held = append(q.held, held...)
+	return q.noRecord
 }
 
 func (q *queue) Backlog(context.Context, time.Time) (ports.Backlog, error) {
@@ -96,7 +105,7 @@ var tick = cycle.Begin(time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone
 
 func drain(t *testing.T, q *queue, batchSize, maxBatches int) (cycle.Summary, error) {
 	t.Helper()
-	return cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches})
+	return cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches, Interval: time.Hour})
 }
 
 func want(t *testing.T, got cycle.Summary, err error, want cycle.Summary) {
@@ -200,7 +209,7 @@ func TestDrain_StopsBetweenPages(t *testing.T) {
 			stop()
 		}
 	}
-	got, err := cycle.Drain(ctx, q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: 3, MaxBatches: 10})
+	got, err := cycle.Drain(ctx, q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: 3, MaxBatches: 10, Interval: time.Hour})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v; want context.Canceled", err)
 	}
@@ -210,11 +219,33 @@ func TestDrain_StopsBetweenPages(t *testing.T) {
 }
 
 func TestDrain_RefusesLimitsThatAreNotAbove0(t *testing.T) {
-	for _, limits := range []cycle.Limits{{BatchSize: 0, MaxBatches: 1}, {BatchSize: 1, MaxBatches: 0}, {BatchSize: -1, MaxBatches: 1}} {
+	for _, limits := range []cycle.Limits{
+		{BatchSize: 0, MaxBatches: 1, Interval: 1}, {BatchSize: 1, MaxBatches: 0, Interval: 1},
+		{BatchSize: -1, MaxBatches: 1, Interval: 1}, {BatchSize: 1, MaxBatches: 1, Interval: 0},
+	} {
 		q := &queue{items: 1}
 		_, err := cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, limits)
 		if limit := (cycle.LimitError{}); !errors.As(err, &limit) || len(q.units) > 0 {
 			t.Errorf("%+v: error %v, units %v; want a LimitError before anything is touched", limits, err, q.units)
 		}
 	}
+}
+
+func TestDrain_HoldsAFailureBackForLongerAndLongerFromTheThirdInARow(t *testing.T) {
+	for streak, want := range map[int]time.Duration{1: 0, 2: 0, 3: 2, 4: 4, 5: 8, 6: 10, 7: 10, 100: 10} {
+		q := &queue{items: 3, poison: map[int]bool{2: true}, streak: streak}
+		if _, err := drain(t, q, 3, 10); err != nil {
+			t.Fatal(err)
+		}
+		if len(q.held) != 1 || q.held[0].Item != place(2).ID || !errors.Is(q.held[0].Err, errPoison) ||
+			q.held[0].NextAttempt != tick.AsOf.Add(want*time.Hour) {
+			t.Errorf("failure %d in a row: held %+v; want the culprit for %d intervals", streak, q.held, want)
+		}
+	}
+}
+
+func TestDrain_GoesOnWhereAFailureCannotBePutOnRecord(t *testing.T) {
+	q := &queue{items: 3, poison: map[int]bool{2: true}, noRecord: errDeadlock}
+	got, err := drain(t, q, 3, 10)
+	want(t, got, err, cycle.Summary{Applied: 2, Failed: 1, Faults: 1, Batches: 1, SkippedLocked: 2})
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
-	"github.com/pin-platform/pinworker/adapters/telemetry"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 func newBacklog(global *globals, std streams) *cobra.Command {
@@ -29,36 +28,29 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 		Parked      int    `json:"parked"`
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		s, _, err := global.load(os.Environ(), "database.url")
-		if err != nil {
-			return err
-		}
-		w, err := newWorker(s, std.err)
-		if err != nil {
-			return err
-		}
-		defer w.close() //nolint:errcheck // it only read
-		due, err := w.crm.due.Backlog(cmd.Context(), time.Now())
-		if err != nil {
-			return err
-		}
-		lag, err := outbox.Measure(cmd.Context(), w.crm.db.Pool, w.crm.table)
-		if err != nil {
-			return err
-		}
-		jobs := map[string]jobBacklog{telemetry.LeadExpirationJob: {due.Due, moment(due.Oldest), due.NextHour}}
-		outboxes := map[string]outboxBacklog{"crm": {lag.Unpublished, moment(lag.Oldest), lag.Parked}}
-		if global.json {
-			return writeJSON(std.out, map[string]any{"jobs": jobs, "outbox": outboxes})
-		}
-		g := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR")
-		for _, job := range jobNames {
-			g.row(job, jobs[job].Due, jobs[job].Oldest, jobs[job].NextHour)
-		}
-		g.row()
-		g.row("OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
-		g.row("crm", lag.Unpublished, moment(lag.Oldest), lag.Parked)
-		return g.flush()
+		return withWorker(global, std, func(w *worker) error {
+			due, err := w.crm.due.Backlog(cmd.Context(), time.Now())
+			if err != nil {
+				return err
+			}
+			lag, err := outbox.Measure(cmd.Context(), w.crm.db.Pool, w.crm.table)
+			if err != nil {
+				return err
+			}
+			jobs := map[string]jobBacklog{string(ports.LeadExpiration): {due.Due, moment(due.Oldest), due.NextHour}}
+			outboxes := map[string]outboxBacklog{"crm": {lag.Unpublished, moment(lag.Oldest), lag.Parked}}
+			if global.json {
+				return writeJSON(std.out, map[string]any{"jobs": jobs, "outbox": outboxes})
+			}
+			g := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR")
+			for _, job := range jobNames {
+				g.row(job, jobs[job].Due, jobs[job].Oldest, jobs[job].NextHour)
+			}
+			g.row()
+			g.row("OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
+			g.row("crm", lag.Unpublished, moment(lag.Oldest), lag.Parked)
+			return g.flush()
+		})
 	})
 	return cmd
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/postgres"
-	"github.com/pin-platform/pinworker/adapters/telemetry"
 	"github.com/pin-platform/pinworker/app/cycle"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
@@ -346,7 +345,7 @@ func (d *demo) live(ctx context.Context, day time.Time) error {
 		total.Elapsed += now.result.Elapsed
 		total.CappedByMaxBatches = total.CappedByMaxBatches || now.result.CappedByMaxBatches
 	}
-	d.report.Jobs = map[string]leadsExpired{telemetry.LeadExpirationJob: *total}
+	d.report.Jobs = map[string]leadsExpired{string(ports.LeadExpiration): *total}
 	d.hour("day", demoHour{result: *total, extended: d.report.Leads.Extended,
 		archived: d.report.Leads.Archived, revived: d.report.Leads.Revived})
 	return nil
@@ -432,7 +431,7 @@ func (d *demo) show(asJSON bool) error {
 	} else if err := d.tables(); err != nil {
 		return err
 	}
-	expired := r.Jobs[telemetry.LeadExpirationJob].ExpiredCount
+	expired := r.Jobs[string(ports.LeadExpiration)].ExpiredCount
 	counts := []int{expired, r.Messages[published.TopicLeadExpired], r.Distinct[published.TopicLeadExpired]}
 	if slices.ContainsFunc(counts, func(n int) bool { return n != r.Leads.Due }) || r.Verify.Differences > 0 {
 		return fmt.Errorf("the demo does not add up: %d leads were due and nobody's concern; expired, messages, distinct ce_ids: %v; differences: %d",

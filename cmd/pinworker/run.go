@@ -2,20 +2,19 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pin-platform/pinworker/adapters/telemetry"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 // jobNames are the jobs there are.
-var jobNames = []string{telemetry.LeadExpirationJob}
+var jobNames = []string{string(ports.LeadExpiration)}
 
 // leadsExpired are the result fields of lead-expiration, as --json prints them.
 type leadsExpired struct {
@@ -54,44 +53,37 @@ Jobs: ` + strings.Join(jobNames, ", "),
 		if err != nil {
 			return err
 		}
-		s, _, err := global.load(os.Environ(), "database.url")
-		if err != nil {
-			return err
-		}
-		w, err := newWorker(s, std.err)
-		if err != nil {
-			return err
-		}
-		defer w.close() //nolint:errcheck // nothing was published
-		tick := cycle.Begin(moment)
-		result, err := w.crm.expireLeads(cmd.Context(), tick)
-		if err != nil {
-			return err
-		}
-		fields := leadsExpiredOf(result)
-		if global.json {
-			return writeJSON(std.out, struct {
-				Job   string    `json:"job"`
-				RunID string    `json:"run_id"`
-				AsOf  time.Time `json:"as_of"`
-				leadsExpired
-			}{job, tick.Run.String(), tick.AsOf, fields})
-		}
-		g := newGrid(std.out)
-		g.row("job", job)
-		g.row("run id", tick.Run)
-		g.row("as of", tick.AsOf.Format(time.RFC3339Nano))
-		g.row("ExpiredCount", fields.ExpiredCount)
-		g.row("BatchesProcessed", fields.BatchesProcessed)
-		g.row("Elapsed", fields.Elapsed)
-		g.row("CappedByMaxBatches", fields.CappedByMaxBatches)
-		if err := g.flush(); err != nil {
-			return err
-		}
-		if fields.ExpiredCount == 0 {
-			fmt.Fprintln(std.out, "Nothing to do: no lead was due that nobody holds.") //nolint:errcheck // it has been told above
-		}
-		return nil
+		return withWorker(global, std, func(w *worker) error {
+			tick := cycle.Begin(moment)
+			result, err := w.crm.expireLeads(cmd.Context(), tick)
+			if err != nil {
+				return err
+			}
+			fields := leadsExpiredOf(result)
+			if global.json {
+				return writeJSON(std.out, struct {
+					Job   string    `json:"job"`
+					RunID string    `json:"run_id"`
+					AsOf  time.Time `json:"as_of"`
+					leadsExpired
+				}{job, tick.Run.String(), tick.AsOf, fields})
+			}
+			g := newGrid(std.out)
+			g.row("job", job)
+			g.row("run id", tick.Run)
+			g.row("as of", tick.AsOf.Format(time.RFC3339Nano))
+			g.row("ExpiredCount", fields.ExpiredCount)
+			g.row("BatchesProcessed", fields.BatchesProcessed)
+			g.row("Elapsed", fields.Elapsed)
+			g.row("CappedByMaxBatches", fields.CappedByMaxBatches)
+			if err := g.flush(); err != nil {
+				return err
+			}
+			if fields.ExpiredCount == 0 {
+				fmt.Fprintln(std.out, "Nothing to do: no lead was due that nobody holds.") //nolint:errcheck // it has been told above
+			}
+			return nil
+		})
 	})
 	return cmd
 }

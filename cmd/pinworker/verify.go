@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,28 +52,21 @@ apart and is no difference. Exit code 3: there are differences.`,
 				return err
 			}
 		}
-		s, _, err := global.load(os.Environ(), "database.url")
-		if err != nil {
+		return withWorker(global, std, func(w *worker) error {
+			result, err := verifyLeads(cmd.Context(), w.crm.ledger, since)
+			if err != nil {
+				return err
+			}
+			if global.json {
+				err = writeJSON(std.out, result)
+			} else {
+				err = result.print(std)
+			}
+			if err == nil && result.Differences > 0 {
+				return &exitError{code: exitNotInOrder}
+			}
 			return err
-		}
-		w, err := newWorker(s, std.err)
-		if err != nil {
-			return err
-		}
-		defer w.close() //nolint:errcheck // it only read
-		result, err := verifyLeads(cmd.Context(), w.crm.ledger, since)
-		if err != nil {
-			return err
-		}
-		if global.json {
-			err = writeJSON(std.out, result)
-		} else {
-			err = result.print(std)
-		}
-		if err == nil && result.Differences > 0 {
-			return &exitError{code: exitNotInOrder}
-		}
-		return err
+		})
 	})
 	return cmd
 }

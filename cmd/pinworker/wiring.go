@@ -42,6 +42,7 @@ type crmContext struct {
 	relay       *outbox.Relay
 	due         ports.DueLeads
 	ledger      ports.LeadLedger
+	quarantine  ports.Quarantine
 	operations  appcrm.Operations
 	expireLeads func(context.Context, cycle.Tick) (appcrm.LeadsExpired, error)
 	poller      *poller.Poller
@@ -72,23 +73,24 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 		ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused,
 	}, log)
 	leads := postgres.NewLeads(c.db, outbox.NewWriter(c.table, "pin/crm", c.relay.Wake))
-	c.due, c.ledger = leads, postgres.NewLeadLedger(c.db)
+	c.due, c.ledger, c.quarantine = leads, postgres.NewLeadLedger(c.db), leads
 	c.operations = appcrm.Operations{Leads: leads, Clock: time.Now}
 	c.expireLeads = telemetry.NewLeadExpiration(log, tracer, w.metrics, jobs).Cycle(appcrm.ExpireLeads{
 		Leads: leads,
 		Limits: cycle.Limits{
 			BatchSize: s.LeadExpiration.BatchSize, MaxBatches: s.LeadExpiration.MaxBatchesPerCycle,
+			Interval: s.LeadExpiration.Interval,
 		},
 		Clock: time.Now,
 	})
 	c.poller = &poller.Poller{
-		Job: telemetry.LeadExpirationJob, Interval: s.LeadExpiration.Interval, Deadline: leadCycleDeadline, Log: log,
+		Job: string(ports.LeadExpiration), Interval: s.LeadExpiration.Interval, Deadline: leadCycleDeadline, Log: log,
 		Cycle: func(ctx context.Context) error {
 			_, err := c.expireLeads(ctx, cycle.Begin(time.Now()))
 			return err
 		},
 	}
-	jobs.Interval(telemetry.LeadExpirationJob, s.LeadExpiration.Interval)
+	jobs.Interval(string(ports.LeadExpiration), s.LeadExpiration.Interval)
 	return w, nil
 }
 

@@ -1,30 +1,49 @@
 -- name: ClaimDueLeads :many
 -- The status is a literal: with a parameter, a generic plan could not use the partial index.
 -- The cursor keeps a page from paying for the dead rows of the pages before it.
-SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,
-       expires_at, expired_at, version, created_at, updated_at
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < @as_of
-  AND (expires_at, id) > (@after_due::timestamptz, @after_id::uuid)
-  AND (expires_at, id) <= (@until_due::timestamptz, @until_id::uuid)
-ORDER BY expires_at, id
+SELECT l.id, l.tenant_id, l.executor_agent_user_id, l.primary_investor_user_id, l.status,
+       l.expires_at, l.expired_at, l.version, l.created_at, l.updated_at
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < @as_of
+  AND (l.expires_at, l.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (l.expires_at, l.id) <= (@until_due::timestamptz, @until_id::uuid)
+  AND NOT EXISTS (
+    SELECT FROM crm.quarantine AS q
+    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > @as_of
+  )
+ORDER BY l.expires_at, l.id
 LIMIT @max_items
-FOR NO KEY UPDATE SKIP LOCKED;
+FOR NO KEY UPDATE OF l SKIP LOCKED;
 
 -- name: CountDueLeads :one
--- What is due within a claim's range, whoever holds it.
+-- What a claim's range would yield if nobody held a lead.
 SELECT count(*)
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < @as_of
-  AND (expires_at, id) > (@after_due::timestamptz, @after_id::uuid)
-  AND (expires_at, id) <= (@until_due::timestamptz, @until_id::uuid);
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < @as_of
+  AND (l.expires_at, l.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (l.expires_at, l.id) <= (@until_due::timestamptz, @until_id::uuid)
+  AND NOT EXISTS (
+    SELECT FROM crm.quarantine AS q
+    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > @as_of
+  );
+
+-- name: LeadPasts :many
+-- Read after the rows are locked, by a statement of its own: in the claiming statement the heads
+-- would come from an older snapshot than the rows.
+SELECT s.id::uuid AS id,
+       coalesce((SELECT max(e.version) FROM crm.domain_events AS e WHERE e.stream_id = s.id), 0)::integer AS head,
+       coalesce((SELECT q.failures FROM crm.quarantine AS q WHERE q.job = 'lead-expiration' AND q.item = s.id), 0)::integer AS failures
+FROM unnest(@ids::uuid[]) AS s (id);
 
 -- name: LeadBacklog :one
 SELECT count(*) FILTER (WHERE expires_at < @as_of::timestamptz)  AS due,
        min(expires_at)::timestamptz                              AS oldest,
-       count(*) FILTER (WHERE expires_at >= @as_of::timestamptz) AS next_hour
+       count(*) FILTER (WHERE expires_at >= @as_of::timestamptz) AS next_hour,
+       (SELECT count(*) FROM crm.quarantine AS q JOIN crm.leads AS l ON l.id = q.item
+        WHERE q.job = 'lead-expiration' AND q.failures >= @long_streak::integer
+          AND l.status = 'Active' AND l.expires_at < @as_of::timestamptz) AS quarantined
 FROM crm.leads
 WHERE status = 'Active'
   AND expires_at < @until::timestamptz;

@@ -89,36 +89,3 @@ func (q *Queries) EventsOf(ctx context.Context, streamIds []pgtype.UUID) ([]CrmD
 	}
 	return items, nil
 }
-
-const streamHeads = `-- name: StreamHeads :many
-SELECT s.stream_id::uuid AS stream_id,
-       coalesce((SELECT max(e.version) FROM crm.domain_events AS e WHERE e.stream_id = s.stream_id), 0)::integer AS version
-FROM unnest($1::uuid[]) AS s (stream_id)
-`
-
-type StreamHeadsRow struct {
-	StreamID pgtype.UUID
-	Version  int32
-}
-
-// Read after the rows are locked, by a statement of its own: in the claiming statement it
-// would come from an older snapshot than the rows.
-func (q *Queries) StreamHeads(ctx context.Context, streamIds []pgtype.UUID) ([]StreamHeadsRow, error) {
-	rows, err := q.db.Query(ctx, streamHeads, streamIds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []StreamHeadsRow
-	for rows.Next() {
-		var i StreamHeadsRow
-		if err := rows.Scan(&i.StreamID, &i.Version); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}

@@ -12,16 +12,20 @@ import (
 )
 
 const claimDueLeads = `-- name: ClaimDueLeads :many
-SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,
-       expires_at, expired_at, version, created_at, updated_at
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < $1
-  AND (expires_at, id) > ($2::timestamptz, $3::uuid)
-  AND (expires_at, id) <= ($4::timestamptz, $5::uuid)
-ORDER BY expires_at, id
+SELECT l.id, l.tenant_id, l.executor_agent_user_id, l.primary_investor_user_id, l.status,
+       l.expires_at, l.expired_at, l.version, l.created_at, l.updated_at
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < $1
+  AND (l.expires_at, l.id) > ($2::timestamptz, $3::uuid)
+  AND (l.expires_at, l.id) <= ($4::timestamptz, $5::uuid)
+  AND NOT EXISTS (
+    SELECT FROM crm.quarantine AS q
+    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1
+  )
+ORDER BY l.expires_at, l.id
 LIMIT $6
-FOR NO KEY UPDATE SKIP LOCKED
+FOR NO KEY UPDATE OF l SKIP LOCKED
 `
 
 type ClaimDueLeadsParams struct {
@@ -75,11 +79,15 @@ func (q *Queries) ClaimDueLeads(ctx context.Context, arg ClaimDueLeadsParams) ([
 
 const countDueLeads = `-- name: CountDueLeads :one
 SELECT count(*)
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < $1
-  AND (expires_at, id) > ($2::timestamptz, $3::uuid)
-  AND (expires_at, id) <= ($4::timestamptz, $5::uuid)
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < $1
+  AND (l.expires_at, l.id) > ($2::timestamptz, $3::uuid)
+  AND (l.expires_at, l.id) <= ($4::timestamptz, $5::uuid)
+  AND NOT EXISTS (
+    SELECT FROM crm.quarantine AS q
+    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1
+  )
 `
 
 type CountDueLeadsParams struct {
@@ -90,7 +98,7 @@ type CountDueLeadsParams struct {
 	UntilID  pgtype.UUID
 }
 
-// What is due within a claim's range, whoever holds it.
+// What a claim's range would yield if nobody held a lead.
 func (q *Queries) CountDueLeads(ctx context.Context, arg CountDueLeadsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, countDueLeads,
 		arg.AsOf,
@@ -146,27 +154,37 @@ func (q *Queries) InsertLead(ctx context.Context, arg InsertLeadParams) error {
 const leadBacklog = `-- name: LeadBacklog :one
 SELECT count(*) FILTER (WHERE expires_at < $1::timestamptz)  AS due,
        min(expires_at)::timestamptz                              AS oldest,
-       count(*) FILTER (WHERE expires_at >= $1::timestamptz) AS next_hour
+       count(*) FILTER (WHERE expires_at >= $1::timestamptz) AS next_hour,
+       (SELECT count(*) FROM crm.quarantine AS q JOIN crm.leads AS l ON l.id = q.item
+        WHERE q.job = 'lead-expiration' AND q.failures >= $2::integer
+          AND l.status = 'Active' AND l.expires_at < $1::timestamptz) AS quarantined
 FROM crm.leads
 WHERE status = 'Active'
-  AND expires_at < $2::timestamptz
+  AND expires_at < $3::timestamptz
 `
 
 type LeadBacklogParams struct {
-	AsOf  pgtype.Timestamptz
-	Until pgtype.Timestamptz
+	AsOf       pgtype.Timestamptz
+	LongStreak int32
+	Until      pgtype.Timestamptz
 }
 
 type LeadBacklogRow struct {
-	Due      int64
-	Oldest   pgtype.Timestamptz
-	NextHour int64
+	Due         int64
+	Oldest      pgtype.Timestamptz
+	NextHour    int64
+	Quarantined int64
 }
 
 func (q *Queries) LeadBacklog(ctx context.Context, arg LeadBacklogParams) (LeadBacklogRow, error) {
-	row := q.db.QueryRow(ctx, leadBacklog, arg.AsOf, arg.Until)
+	row := q.db.QueryRow(ctx, leadBacklog, arg.AsOf, arg.LongStreak, arg.Until)
 	var i LeadBacklogRow
-	err := row.Scan(&i.Due, &i.Oldest, &i.NextHour)
+	err := row.Scan(
+		&i.Due,
+		&i.Oldest,
+		&i.NextHour,
+		&i.Quarantined,
+	)
 	return i, err
 }
 
@@ -203,6 +221,41 @@ func (q *Queries) LeadPage(ctx context.Context, arg LeadPageParams) ([]pgtype.UU
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const leadPasts = `-- name: LeadPasts :many
+SELECT s.id::uuid AS id,
+       coalesce((SELECT max(e.version) FROM crm.domain_events AS e WHERE e.stream_id = s.id), 0)::integer AS head,
+       coalesce((SELECT q.failures FROM crm.quarantine AS q WHERE q.job = 'lead-expiration' AND q.item = s.id), 0)::integer AS failures
+FROM unnest($1::uuid[]) AS s (id)
+`
+
+type LeadPastsRow struct {
+	ID       pgtype.UUID
+	Head     int32
+	Failures int32
+}
+
+// Read after the rows are locked, by a statement of its own: in the claiming statement the heads
+// would come from an older snapshot than the rows.
+func (q *Queries) LeadPasts(ctx context.Context, ids []pgtype.UUID) ([]LeadPastsRow, error) {
+	rows, err := q.db.Query(ctx, leadPasts, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeadPastsRow
+	for rows.Next() {
+		var i LeadPastsRow
+		if err := rows.Scan(&i.ID, &i.Head, &i.Failures); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

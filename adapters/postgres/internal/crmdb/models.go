@@ -66,3 +66,15 @@ type CrmOutboxParked struct {
 	Attempts  int32
 	ParkedAt  pgtype.Timestamptz
 }
+
+type CrmQuarantine struct {
+	Job           string
+	Item          pgtype.UUID
+	TenantID      pgtype.UUID
+	Failures      int32
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	FirstError    string
+	LastError     string
+	NextAttempt   pgtype.Timestamptz
+}
