@@ -51,8 +51,14 @@ func NewMigrator(db *DB, contextName string) *Migrator {
 func (m *Migrator) Close() error { return m.db.Close() }
 
 // Up applies what is pending of a set and returns it. Several processes may do so at once:
-// they wait for each other.
+// they wait for each other. The worker's set needs the platform's tables: a *PlatformError says
+// what they lack, before anything is changed.
 func (m *Migrator) Up(ctx context.Context, set Set) ([]Migration, error) {
+	if set == WorkerSet {
+		if err := m.checkPlatform(ctx); err != nil {
+			return nil, err
+		}
+	}
 	schema, err := fs.ReadFile(migrations.FS, m.context+"/schema.sql")
 	if err != nil {
 		return nil, err

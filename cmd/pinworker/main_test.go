@@ -215,6 +215,42 @@ func TestVerify_ExitsWith3WhereRowAndStreamDiffer(t *testing.T) {
 	}
 }
 
+func TestQuarantine_ListsWhatFailsAndLetsTheNextTickTakeIt(t *testing.T) {
+	type list struct {
+		Quarantine []struct {
+			Job, Item string
+			Failures  int
+		}
+	}
+	p := newPlatform(t)
+	leads := p.register(3)
+	if code, stdout, _ := pinworker(t, "quarantine", "list"); code != exitDone || !strings.Contains(stdout, "Nothing is in quarantine") {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+	poison := leads[1].Lead.String()
+	p.execute("ALTER TABLE crm.leads ADD CONSTRAINT refuse CHECK (id <> '" + poison + "' OR status = 'Active')")
+	for range 3 {
+		done[runResult](t, "run", "lead-expiration")
+	}
+	got := done[list](t, "quarantine", "list")
+	if len(got.Quarantine) != 1 || got.Quarantine[0].Item != poison || got.Quarantine[0].Failures != 3 || got.Quarantine[0].Job != "lead-expiration" {
+		t.Errorf("quarantine %+v; want the poison, 3 failures", got)
+	}
+	p.execute("ALTER TABLE crm.leads DROP CONSTRAINT refuse")
+	if again := done[runResult](t, "run", "lead-expiration"); *again.ExpiredCount != 0 {
+		t.Errorf("result %+v; want the poison held back", again)
+	}
+	if code, stdout, _ := pinworker(t, "quarantine", "retry", poison); code != exitDone || !strings.Contains(stdout, "The next tick takes "+poison) {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+	if again := done[runResult](t, "run", "lead-expiration"); *again.ExpiredCount != 1 {
+		t.Errorf("result %+v; want the poison taken", again)
+	}
+	if code, _, stderr := pinworker(t, "quarantine", "retry", poison); code != exitFailed || !strings.Contains(stderr, "not in quarantine") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
 func TestUsage_ExitsWith2AndTouchesNothing(t *testing.T) {
 	t.Setenv("PINWORKER_DATABASE_URL", "postgres://127.0.0.1:1/nowhere") // whoever connects fails with 1
 	for _, test := range []struct {
@@ -232,6 +268,7 @@ func TestUsage_ExitsWith2AndTouchesNothing(t *testing.T) {
 		{[]string{"serve", "--config", "none.yaml"}, "none.yaml"},
 		{[]string{"verify", "--context", "sales"}, "allowed is crm"},
 		{[]string{"verify", "--since", "yesterday"}, "RFC 3339"},
+		{[]string{"quarantine", "retry", "lead-7"}, "allowed is a UUID"},
 		{[]string{"demo", "--leads", "0"}, "allowed is a whole number from 1 to 1000000"},
 		{[]string{"backlog", "extra"}, "unknown command"},
 	} {
@@ -304,10 +341,10 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 		}
 		return n
 	}
-	if n := pending(); n != 4 {
-		t.Errorf("%d pending; want 4", n)
+	if n := pending(); n != 5 {
+		t.Errorf("%d pending; want 5", n)
 	}
-	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 4 || got.Migrations[0].Set != "platform" {
+	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 5 || got.Migrations[0].Set != "platform" {
 		t.Errorf("applied %+v; want the platform's set, then the worker's", got)
 	}
 	if n := pending(); n != 0 {
@@ -316,14 +353,14 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "migrate", "up"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	for range 3 {
+	for range 4 {
 		done[migrationList](t, "migrate", "down")
 	}
 	if code, stdout, _ := pinworker(t, "migrate", "down"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 3 {
-		t.Errorf("applied %+v again; want the worker's 3", got)
+	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 4 {
+		t.Errorf("applied %+v again; want the worker's 4", got)
 	}
 }
 

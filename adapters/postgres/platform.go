@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// PlatformError says what the platform's tables lack that the worker needs. Nothing was changed.
+type PlatformError struct{ Problems []string }
+
+func (e *PlatformError) Error() string {
+	return "the platform's tables are not as the worker needs them; nothing was changed:\n  " + strings.Join(e.Problems, "\n  ")
+}
+
+// need is a column that the worker reads or writes, and the types it may have.
+type need struct {
+	column string
+	types  []string
+}
+
+// needs are the platform's tables of each context, as far as the worker touches them (spec:
+// domain, tables). They may have more columns; the worker never reads those.
+var needs = map[string]map[string][]need{
+	"crm": {"leads": {
+		{"id", uuidType}, {"tenant_id", uuidType}, {"executor_agent_user_id", uuidType}, {"primary_investor_user_id", uuidType},
+		{"status", textTypes}, {"expires_at", momentType}, {"expired_at", momentType}, {"version", []string{"integer"}},
+		{"created_at", momentType}, {"updated_at", momentType},
+	}},
+}
+
+var (
+	uuidType   = []string{"uuid"}
+	momentType = []string{"timestamp with time zone"}
+	textTypes  = []string{"text", "character varying"}
+)
+
+// indexes are those that jobs poll by, as PostgreSQL words them, less casts and brackets.
+var indexes = map[string]map[string]string{
+	"crm": {"ix_leads_expires_at": "CREATE INDEX ix_leads_expires_at ON crm.leads USING btree expires_at, id WHERE status = 'Active'"},
+}
+
+// checkPlatform returns a *PlatformError where the platform's tables lack a column, have it with
+// another type, or have an index of one of our names with another definition.
+func (m *Migrator) checkPlatform(ctx context.Context) error {
+	var problems []string
+	for table, columns := range needs[m.context] {
+		found, err := m.columns(ctx, table)
+		if err != nil {
+			return err
+		}
+		name := m.context + "." + table
+		if len(found) == 0 {
+			problems = append(problems, fmt.Sprintf("table %s is missing; for a new system: migrate up --with-platform-tables", name))
+			continue
+		}
+		for _, n := range columns {
+			kind, ok := found[n.column]
+			switch {
+			case !ok:
+				problems = append(problems, fmt.Sprintf("%s lacks the column %s (%s)", name, n.column, n.types[0]))
+			case !slices.Contains(n.types, kind):
+				problems = append(problems, fmt.Sprintf("%s.%s is %s: %s is needed", name, n.column, kind, n.types[0]))
+			}
+		}
+	}
+	for index, want := range indexes[m.context] {
+		problem, err := m.checkIndex(ctx, index, want)
+		if err != nil {
+			return err
+		}
+		problems = append(problems, problem...)
+	}
+	if len(problems) > 0 {
+		slices.Sort(problems)
+		return &PlatformError{problems}
+	}
+	return nil
+}
+
+func (m *Migrator) columns(ctx context.Context, table string) (map[string]string, error) {
+	rows, err := m.db.QueryContext(ctx, `
+		SELECT a.attname, format_type(a.atttypid, NULL)
+		FROM pg_attribute AS a
+		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, m.context+"."+table)
+	if err != nil {
+		return nil, fmt.Errorf("look at table %s.%s: %w", m.context, table, err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	found := make(map[string]string)
+	for rows.Next() {
+		var name, kind string
+		if err := rows.Scan(&name, &kind); err != nil {
+			return nil, err
+		}
+		found[name] = kind
+	}
+	return found, rows.Err()
+}
+
+// checkIndex does not trust a name: an index of it may be another one, or one whose building
+// was broken off.
+func (m *Migrator) checkIndex(ctx context.Context, index, want string) ([]string, error) {
+	rows, err := m.db.QueryContext(ctx, `
+		SELECT pg_get_indexdef(i.indexrelid), i.indisvalid
+		FROM pg_index AS i WHERE i.indexrelid = to_regclass($1)`, m.context+"."+index)
+	if err != nil {
+		return nil, fmt.Errorf("look at index %s: %w", index, err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	var problems []string
+	for rows.Next() {
+		var definition string
+		var valid bool
+		if err := rows.Scan(&definition, &valid); err != nil {
+			return nil, err
+		}
+		if plain := strings.NewReplacer("(", "", ")", "", "::text", "").Replace(definition); plain != want {
+			problems = append(problems, fmt.Sprintf("index %s.%s is another one: it is %q", m.context, index, definition))
+		} else if !valid {
+			problems = append(problems, fmt.Sprintf("index %s.%s is invalid, its building was broken off: drop it and run this again", m.context, index))
+		}
+	}
+	return problems, rows.Err()
+}
