@@ -38,8 +38,9 @@ var table = outbox.Table{Schema: "crm"}
 // world is an outbox in a fresh database, and what its relays log.
 type world struct {
 	*testing.T
-	pool *pgxpool.Pool
-	log  *journal
+	pool  *pgxpool.Pool // under the worker's role
+	owner *pgxpool.Pool
+	log   *journal
 }
 
 func newWorld(t *testing.T) *world {
@@ -49,7 +50,13 @@ func newWorld(t *testing.T) *world {
 
 func newTracedWorld(t *testing.T, tracer pgx.QueryTracer) *world {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(embeddedtest.Database(t))
+	url := embeddedtest.Database(t)
+	return &world{T: t, pool: connect(t, embeddedtest.AsWorker(t, url), tracer), owner: connect(t, url, nil), log: &journal{}}
+}
+
+func connect(t *testing.T, url string, tracer pgx.QueryTracer) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +67,7 @@ func newTracedWorld(t *testing.T, tracer pgx.QueryTracer) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &world{T: t, pool: pool, log: &journal{}}
+	return pool
 }
 
 // write commits messages, one for each (key, version), through the real write side.
@@ -274,7 +281,7 @@ func TestRelay_ARefusedMessageWaitsWhileOtherKeysGoOn(t *testing.T) {
 		},
 		"no envelope": func(w *world) {
 			w.write(w.Context(), about(0, 1))
-			if _, err := w.pool.Exec(w.Context(), `UPDATE crm.outbox SET payload = 'rubbish'`); err != nil {
+			if _, err := w.owner.Exec(w.Context(), `UPDATE crm.outbox SET payload = 'rubbish'`); err != nil {
 				w.Fatal(err)
 			}
 		},

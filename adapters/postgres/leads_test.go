@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { embeddedtest.Main(m) }
 
-// open connects to a fresh database.
-func open(t testing.TB) *postgres.DB {
+// open connects to a database.
+func open(t testing.TB, url string) *postgres.DB {
 	t.Helper()
 	db, err := postgres.Open(postgres.Config{
-		URL: embeddedtest.Database(t), MaxConnections: 8, ApplicationName: "pinworker-test",
+		URL: url, MaxConnections: 8, ApplicationName: "pinworker-test",
 		StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -31,12 +31,16 @@ func open(t testing.TB) *postgres.DB {
 	return db
 }
 
-// leadStore is the adapter with its hooks, over a fresh database.
+// leadStore is the adapter with its hooks, over a fresh database. The job's side of it runs under
+// the worker's role; operations, which are the platform's, and hooks under the owner's.
 func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
-	db := open(t)
-	leads := postgres.NewLeads(db, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {}))
+	t.Helper()
+	url := embeddedtest.Database(t)
+	db, workerDB := open(t, url), open(t, embeddedtest.AsWorker(t, url))
+	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
+	leads, due := postgres.NewLeads(db, writer), postgres.NewLeads(workerDB, writer)
 	return portstest.LeadStore{
-		Due: leads, Leads: leads, Ledger: postgres.NewLeadLedger(db),
+		Due: due, Leads: leads, Ledger: postgres.NewLeadLedger(workerDB),
 		Messages: func() []uuid.UUID {
 			t.Helper()
 			rows, err := db.Pool.Query(t.Context(), "SELECT uuid FROM crm.outbox ORDER BY id")
@@ -84,7 +88,7 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 			t.Helper()
 			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads DROP CONSTRAINT %q", id))
 		},
-		Quarantine: leads,
+		Quarantine: due,
 	}, db
 }
 

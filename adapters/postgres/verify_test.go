@@ -1,10 +1,14 @@
 package postgres_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/adapters/postgres"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
@@ -233,5 +237,23 @@ func TestLeads_AnUpdateThatIsSilentlySkippedIsPoison(t *testing.T) {
 	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
 	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) != 1 {
 		t.Errorf("outcome %+v, %v, messages %v; want the lead failed and no second message", outcome, err, store.Messages())
+	}
+}
+
+func TestRole_CannotReadPersonalDataNorRewriteHistory(t *testing.T) {
+	url := embeddedtest.Database(t)
+	db, worker := open(t, url), open(t, embeddedtest.AsWorker(t, url))
+	execute(t, db, "ALTER TABLE crm.leads ADD COLUMN client_name text")
+	for _, forbidden := range []string{
+		"SELECT client_name FROM crm.leads", "SELECT * FROM crm.leads", "DELETE FROM crm.leads",
+		"UPDATE crm.leads SET executor_agent_user_id = id", "INSERT INTO crm.leads (id) VALUES (gen_random_uuid())",
+		"UPDATE crm.domain_events SET actor = ''", "DELETE FROM crm.domain_events", "TRUNCATE crm.domain_events",
+		"SELECT * FROM crm.deals", "CREATE TABLE crm.mine ()", "UPDATE crm.outbox SET key = ''",
+	} {
+		_, err := worker.Pool.Exec(t.Context(), forbidden)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "42501" {
+			t.Errorf("%s: %v; want it forbidden", forbidden, err)
+		}
 	}
 }

@@ -60,24 +60,26 @@ func done[Document any](t *testing.T, args ...string) Document {
 	return document
 }
 
-// platform is a database with leads, and the operations on them.
+// platform is a database with leads, and the operations on them, under the owner's role.
+// Commands run under the worker's.
 type platform struct {
 	*testing.T
-	url    string
+	url    string // for the worker's role
 	worker *worker
 }
 
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
-	p := &platform{T: t, url: embeddedtest.Database(t)}
-	t.Setenv("PINWORKER_DATABASE_URL", p.url)
-	s, _, err := settings.Load(settings.Sources{Environ: os.Environ()})
+	owner := embeddedtest.Database(t)
+	p := &platform{T: t, url: embeddedtest.AsWorker(t, owner)}
+	s, _, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + owner}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.worker, err = newWorker(s, io.Discard); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("PINWORKER_DATABASE_URL", p.url)
 	t.Cleanup(func() {
 		if err := p.worker.close(); err != nil {
 			t.Error(err)

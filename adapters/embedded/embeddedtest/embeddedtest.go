@@ -15,6 +15,7 @@ import (
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/postgres"
+	"github.com/pin-platform/pinworker/sql/roles"
 )
 
 // Main runs the tests of a package; call it in TestMain. PINWORKER_TEST_POSTGRES chooses the
@@ -41,10 +42,19 @@ var server = sync.OnceValues(func() (*embedded.Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := execute(ctx, "CREATE DATABASE migrated"); err != nil {
+	for _, statement := range []string{
+		"CREATE DATABASE migrated",
+		"CREATE ROLE worker LOGIN PASSWORD 'worker'",
+	} {
+		if err := execute(ctx, running.URL(), statement); err != nil {
+			return nil, err
+		}
+	}
+	migrated := databaseURL("migrated")
+	if err := Migrate(ctx, migrated); err != nil {
 		return nil, err
 	}
-	return running, Migrate(ctx, databaseURL("migrated"))
+	return running, execute(ctx, migrated, roles.Pinworker+"; GRANT pinworker TO worker")
 })
 
 // Migrate brings a database's schema up to date, the platform's tables included.
@@ -73,25 +83,37 @@ func EmptyDatabase(t testing.TB) string { return create(t, "") }
 
 var databases atomic.Int32
 
+// AsWorker returns a database's URL for a login that has the rights of the role pinworker and no
+// others: what runs in production runs under it in tests.
+func AsWorker(t testing.TB, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("worker", "worker")
+	return u.String()
+}
+
 func create(t testing.TB, template string) string {
 	t.Helper()
 	if _, err := server(); err != nil {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("test_%d", databases.Add(1))
-	if err := execute(t.Context(), "CREATE DATABASE "+name+template); err != nil {
+	if err := execute(t.Context(), running.URL(), "CREATE DATABASE "+name+template); err != nil {
 		t.Fatal(err)
 	}
 	return databaseURL(name)
 }
 
-func execute(ctx context.Context, statement string) error {
-	conn, err := pgx.Connect(ctx, running.URL())
+func execute(ctx context.Context, databaseURL, statement string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // a connection of a moment
-	_, err = conn.Exec(ctx, statement)
+	defer conn.Close(ctx)              //nolint:errcheck // a connection of a moment
+	_, err = conn.Exec(ctx, statement) // without arguments: several statements are allowed
 	return err
 }
 
