@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/kafka"
 )
 
@@ -35,14 +36,9 @@ func newMessage(key, payload string) *message.Message {
 	return m
 }
 
-func start(t *testing.T) *embedded.Kafka {
+func start(t *testing.T) embeddedtest.Broker {
 	t.Helper()
-	broker, err := embedded.StartKafka(0, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
-	return broker
+	return embeddedtest.Kafka(t, 0, topic)
 }
 
 // A consumer or a producer in Java must find a key in the partition that we chose. franz-go's
@@ -112,14 +108,10 @@ func TestPublisher_ConnectsOnceKafkaIsThere(t *testing.T) {
 	if err := p.Publish(topic, newMessage("a", "{}")); err == nil {
 		t.Fatal("published to nobody")
 	}
-	again, err := embedded.StartKafka(port, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Close)
+	embeddedtest.Kafka(t, port, topic)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for err = p.Publish(topic, newMessage("a", "{}")); err != nil; err = p.Publish(topic, newMessage("a", "{}")) {
+	for err := p.Publish(topic, newMessage("a", "{}")); err != nil; err = p.Publish(topic, newMessage("a", "{}")) {
 		select {
 		case <-ctx.Done():
 			t.Fatal(err)

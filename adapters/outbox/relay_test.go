@@ -122,14 +122,9 @@ func (w *world) publisher(brokers []string) *kafka.Publisher {
 	return publisher
 }
 
-func (w *world) kafka(port int) *embedded.Kafka {
+func (w *world) kafka(port int) embeddedtest.Broker {
 	w.Helper()
-	broker, err := embedded.StartKafka(port, topic)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(broker.Close)
-	return broker
+	return embeddedtest.Kafka(w, port, topic)
 }
 
 // waiting returns the versions that wait, by key.
@@ -166,7 +161,7 @@ func (w *world) empty() {
 }
 
 // read returns what Kafka holds, and checks that each subject's versions are in order.
-func (w *world) read(broker *embedded.Kafka) []embedded.Record {
+func (w *world) read(broker embeddedtest.Broker) []embedded.Record {
 	w.Helper()
 	records, err := embedded.ReadAll(w.Context(), broker.Brokers(), topic)
 	if err != nil {

@@ -414,11 +414,7 @@ func (s *server) get(path string) (int, string) {
 
 func TestServe_ADueLeadReachesKafka(t *testing.T) {
 	p := newPlatform(t)
-	broker, err := embedded.StartKafka(0, published.TopicLeadExpired)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
+	broker := embeddedtest.Kafka(t, 0, published.TopicLeadExpired)
 	leads := p.register(40)
 	s := serveWorker(t, "--set", "kafka.brokers="+broker.Brokers()[0])
 	eventually(t, "all leads are expired and published", func() bool {
@@ -442,7 +438,7 @@ func TestServe_ADueLeadReachesKafka(t *testing.T) {
 
 // wantPublished checks that Kafka holds exactly one message of each lead, in order for each
 // subject.
-func (p *platform) wantPublished(broker *embedded.Kafka, leads []crm.Registration) {
+func (p *platform) wantPublished(broker embeddedtest.Broker, leads []crm.Registration) {
 	p.Helper()
 	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
 	if err != nil {
@@ -494,11 +490,7 @@ func TestServe_KafkaAwayForAWholeCycle(t *testing.T) {
 	if status, body := s.get("/livez"); status != http.StatusOK {
 		t.Errorf("/livez %d %s; Kafka's outage is no reason to be killed", status, body)
 	}
-	broker, err := embedded.StartKafka(port, published.TopicLeadExpired)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
+	broker := embeddedtest.Kafka(t, port, published.TopicLeadExpired)
 	eventually(t, "the outbox is empty", func() bool { return p.count("SELECT count(*) FROM crm.outbox") == 0 })
 	if code := s.stop(); code != exitDone {
 		t.Errorf("exit %d: %s", code, &s.log)
@@ -506,7 +498,7 @@ func TestServe_KafkaAwayForAWholeCycle(t *testing.T) {
 	p.wantPublishedAtLeast(broker, 40)
 }
 
-func (p *platform) wantPublishedAtLeast(broker *embedded.Kafka, distinct int) {
+func (p *platform) wantPublishedAtLeast(broker embeddedtest.Broker, distinct int) {
 	p.Helper()
 	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
 	if err != nil {

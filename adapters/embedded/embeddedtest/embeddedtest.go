@@ -81,6 +81,33 @@ func Database(t testing.TB) string { return create(t, " TEMPLATE migrated") }
 // EmptyDatabase returns the URL of a fresh database without any table.
 func EmptyDatabase(t testing.TB) string { return create(t, "") }
 
+// Broker is a Kafka to test against.
+type Broker interface {
+	Brokers() []string
+	Close()
+}
+
+// KafkaJars is the variable that holds a folder with Apache Kafka's jars.
+const KafkaJars = "PINWORKER_TEST_KAFKA_JARS"
+
+// Kafka starts a broker with topics, stopped after the test: Apache Kafka itself where KafkaJars
+// is set, as in CI, else one in this process. A port other than 0 is taken as it is.
+func Kafka(t testing.TB, port int, topics ...string) Broker {
+	t.Helper()
+	var broker Broker
+	var err error
+	if jars := os.Getenv(KafkaJars); jars != "" {
+		broker, err = embedded.StartApacheKafka(t.Context(), jars, port, topics...)
+	} else {
+		broker, err = embedded.StartKafka(port, topics...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sync.OnceFunc(broker.Close))
+	return broker
+}
+
 var databases atomic.Int32
 
 // AsWorker returns a database's URL for a login that has the rights of the role pinworker and no

@@ -174,8 +174,11 @@ func (d setting) same(a, b string) bool {
 	return a == b || d.set(&first, a) && d.set(&second, b) && reflect.DeepEqual(first, second)
 }
 
-// notSettings are variables of ours that are no settings.
-var notSettings = []string{"PINWORKER_CONFIG", "PINWORKER_TEST_POSTGRES"}
+// notSetting reports whether a variable of ours is no setting: where the file is, and what tests
+// are run against.
+func notSetting(name string) bool {
+	return name == "PINWORKER_CONFIG" || strings.HasPrefix(name, "PINWORKER_TEST_")
+}
 
 func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
 	layer := make(map[string]given)
@@ -201,7 +204,7 @@ func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
 	}
 	var strangers []string
 	for name := range variables {
-		if strings.HasPrefix(name, "PINWORKER_") && !names[name] && !slices.Contains(notSettings, name) {
+		if strings.HasPrefix(name, "PINWORKER_") && !names[name] && !notSetting(name) {
 			strangers = append(strangers, name)
 		}
 	}
