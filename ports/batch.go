@@ -82,7 +82,8 @@ type Due[A, E any] interface {
 	// infrastructure fault; nothing is known to be committed.
 	//
 	// The outcome's Claimed and Next are good beside an error too. Claimed 0 beside an error
-	// means that not even the claim came through.
+	// means that not even the claim came through. SkippedLocked never counts an item twice for
+	// claims that follow each other's Next.
 	Transition(ctx context.Context, claim Claim, rule Rule[A, E]) (Outcome[A, E], error)
 
 	// Hold puts failures on record, in a transaction of its own, so that claims leave each item
@@ -90,8 +91,8 @@ type Due[A, E any] interface {
 	// off the record in the transaction that finds it so.
 	Hold(ctx context.Context, at time.Time, held []Held) error
 
-	// Backlog counts what is due at asOf, locked and held items included.
-	Backlog(ctx context.Context, asOf time.Time) (Backlog, error)
+	// Backlog counts what is due at asOf behind a cursor, locked and held items included.
+	Backlog(ctx context.Context, asOf time.Time, after Cursor) (Backlog, error)
 }
 
 // Outcome is what became of one claim.
@@ -100,7 +101,7 @@ type Outcome[A, E any] struct {
 	Failed        []Failure            // left as they were
 	SkippedLocked int                  // due within the claim's range, but locked by someone else
 	Claimed       int                  // taken into the unit, whatever became of them; 0 ends a drain
-	Next          Cursor               // where the next claim begins
+	Next          Cursor               // where the next claim begins: behind what a full claim took, or where a short one ended
 }
 
 // Transitioned is an item that changed: its new state, and the events that led to it.
@@ -126,16 +127,10 @@ type Held struct {
 // Backlog is what waits for a job at a moment.
 type Backlog struct {
 	Due      int
+	Held     int       // of them: on record for failing, and left out of claims until later
 	Oldest   time.Time // when the oldest of them came due; zero where none is due
 	NextHour int       // comes due in the hour that follows
-	// Quarantined of those that are due have failed LongStreak times in a row or more, and are
-	// held back for longer and longer.
-	Quarantined int
 }
-
-// LongStreak is how many failures in a row it takes to be held back beyond the next tick
-// (spec: departures, backoff of poison).
-const LongStreak = 3
 
 // RefusedError says that the database refused what was decided for a unit of several items
 // (a constraint, a value out of range, fewer rows than decided), without telling which.

@@ -88,7 +88,8 @@ auto.create.topics.enable=false
 	}
 	java := func(arguments ...string) *exec.Cmd {
 		return exec.Command("java", append([]string{
-			"-Xmx512m", "-Dlog4j2.configurationFile=" + logConfig, "-cp", filepath.Join(jars, "*"),
+			"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", // it lives for a test: start soon
+			"-Dlog4j2.configurationFile=" + logConfig, "-cp", filepath.Join(jars, "*"),
 		}, arguments...)...)
 	}
 	if out, err := java("kafka.tools.StorageTool", "format", "-t", clusterID(), "-c", config).CombinedOutput(); err != nil {

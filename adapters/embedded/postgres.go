@@ -89,7 +89,7 @@ func startPostgres(ctx context.Context, config PostgresConfig) (*Postgres, error
 	}
 	if owner.switched() {
 		if err := os.Chown(folder, owner.uid, owner.gid); err != nil {
-			return nil, err
+			return nil, errors.Join(err, os.RemoveAll(folder))
 		}
 	}
 	order, err := json.Marshal(orders{Config: config, Folder: folder, Cache: owner.cache})
@@ -164,7 +164,8 @@ func RunChild() {
 // serve runs a server until standard input ends.
 func (o orders) serve() (err error) {
 	// Its life is bound to its parent's, which ends standard input; a Ctrl-C is for the parent.
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
+	// A parent that has gone must not end it by a broken pipe either, before it has cleaned up.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer func() { err = errors.Join(err, os.RemoveAll(o.Folder)) }()
 	log, err := os.Create(filepath.Join(o.Folder, "log"))
 	if err != nil {

@@ -54,23 +54,31 @@ func Refused(err error) bool {
 // may start while Kafka is away. It is safe for concurrent use.
 type Publisher struct {
 	config Config
+	closed chan struct{}
 
 	mu        sync.Mutex
 	connected message.Publisher
-	retryAt   time.Time // no attempt to connect before then
-	failed    error     // why the last one failed
-	closed    bool
+	attempt   *attempt // the one under way, or the last that failed
+}
+
+// attempt is one try to connect, shared by all who need it.
+type attempt struct {
+	done    chan struct{}
+	err     error
+	retryAt time.Time
 }
 
 var _ message.Publisher = (*Publisher)(nil)
 
 // NewPublisher returns a publisher that is not connected yet.
-func NewPublisher(config Config) *Publisher { return &Publisher{config: config} }
+func NewPublisher(config Config) *Publisher {
+	return &Publisher{config: config, closed: make(chan struct{})}
+}
 
 // Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
 // a *PublishError.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	connected, err := p.connect()
+	connected, err := p.connection()
 	if err == nil {
 		err = connected.Publish(topic, messages...)
 	}
@@ -80,31 +88,72 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// Close waits for what is being sent. It is closed last, after whatever publishes.
+// closeTimeout bounds Close: Kafka's client would wait for an answer that may never come.
+const closeTimeout = 5 * time.Second
+
+// Close ends what waits for a connection and gives what is being sent a few seconds. It is
+// called once, last, after whatever publishes.
 func (p *Publisher) Close() error {
+	close(p.closed)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	if p.connected == nil {
+	connected := p.connected
+	p.mu.Unlock()
+	if connected == nil {
 		return nil
 	}
-	return p.connected.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- connected.Close() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(closeTimeout):
+		return fmt.Errorf("close the Kafka client: it has not ended within %s", closeTimeout)
+	}
 }
 
 var errClosed = errors.New("the Kafka publisher is closed")
 
-// connect returns the connection, or why there is none. Many callers share one attempt.
-func (p *Publisher) connect() (message.Publisher, error) {
+// connection returns the connection, or why there is none. Many callers share one attempt, and
+// none waits for it longer than until Close.
+func (p *Publisher) connection() (message.Publisher, error) {
+	p.mu.Lock()
+	if p.connected != nil {
+		defer p.mu.Unlock()
+		return p.connected, nil
+	}
+	a := p.attempt
+	if a == nil || a.over() {
+		a = &attempt{done: make(chan struct{})}
+		p.attempt = a
+		go p.connect(a)
+	}
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+	case <-p.closed:
+		return nil, errClosed
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return nil, errClosed
-	case p.connected != nil:
-		return p.connected, nil
-	case time.Now().Before(p.retryAt):
-		return nil, p.failed
+	return p.connected, nil
+}
+
+// over reports whether an attempt has failed long enough ago to try another one.
+func (a *attempt) over() bool {
+	select {
+	case <-a.done:
+		return time.Now().After(a.retryAt)
+	default:
+		return false
 	}
+}
+
+// connect is an attempt. A connection that comes after Close is given back.
+func (p *Publisher) connect(a *attempt) {
+	defer close(a.done)
 	connected, err := watermillkafka.NewPublisher(watermillkafka.PublisherConfig{
 		Brokers:               p.config.Brokers,
 		OverwriteSaramaConfig: saramaConfig(p.config),
@@ -114,11 +163,17 @@ func (p *Publisher) connect() (message.Publisher, error) {
 	}, watermill.NopLogger{})
 	if err != nil {
 		const pause = time.Second
-		p.retryAt, p.failed = time.Now().Add(pause), err
-		return nil, err
+		a.err, a.retryAt = err, time.Now().Add(pause)
+		return
 	}
-	p.connected = connected
-	return connected, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closed:
+		a.err = errors.Join(errClosed, connected.Close())
+	default:
+		p.connected = connected
+	}
 }
 
 // saramaConfig replaces defaults of sarama and watermill-kafka that may lose or reorder

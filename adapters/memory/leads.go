@@ -66,7 +66,10 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	outcome := leadOutcome{Next: claim.After}
+	outcome := leadOutcome{Next: claim.Until}
+	if claim.Until.IsZero() {
+		outcome.Next = ports.Cursor{Due: claim.AsOf, ID: uuid.Max}
+	}
 	var changes []change
 	var recovered []uuid.UUID
 	for _, lead := range l.due(claim) {
@@ -78,7 +81,6 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 			continue
 		}
 		outcome.Claimed++
-		outcome.Next = place(lead)
 		c, err := l.decide(lead, claim.AsOf, rule)
 		switch {
 		case err != nil:
@@ -90,6 +92,7 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 			recovered = append(recovered, uuid.UUID(lead.ID()))
 		}
 		if outcome.Claimed == claim.Limit {
+			outcome.Next = place(lead)
 			break
 		}
 	}
@@ -189,17 +192,17 @@ func (l *Leads) releaseSettled(asOf time.Time) {
 }
 
 // Backlog implements ports.Due.
-func (l *Leads) Backlog(_ context.Context, asOf time.Time) (ports.Backlog, error) {
+func (l *Leads) Backlog(_ context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := l.due(ports.Claim{AsOf: asOf})
-	backlog := ports.Backlog{Due: len(due), NextHour: len(l.due(ports.Claim{AsOf: asOf.Add(time.Hour)})) - len(due)}
+	due := l.due(ports.Claim{AsOf: asOf, After: after})
+	backlog := ports.Backlog{Due: len(due), NextHour: len(l.due(ports.Claim{AsOf: asOf.Add(time.Hour), After: after})) - len(due)}
 	if len(due) > 0 {
 		backlog.Oldest = due[0].Snapshot().ExpiresAt
 	}
 	for _, lead := range due {
-		if l.record[uuid.UUID(lead.ID())].Streak >= ports.LongStreak {
-			backlog.Quarantined++
+		if l.record[uuid.UUID(lead.ID())].NextAttempt.After(asOf) {
+			backlog.Held++
 		}
 	}
 	return backlog, nil

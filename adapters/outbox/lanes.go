@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,8 @@ type lanes struct {
 // waiting returns the lanes that have messages: a jump over the primary key from one lane to
 // the next, whatever the number of messages.
 func (q lanes) waiting(ctx context.Context) ([]lane, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	rows, err := q.pool.Query(ctx, `
 		WITH RECURSIVE lane AS (
 			(SELECT topic, shard FROM `+q.table.name()+` ORDER BY topic, shard LIMIT 1)
@@ -60,9 +63,51 @@ func (q lanes) waiting(ctx context.Context) ([]lane, error) {
 	return nil, fmt.Errorf("look for waiting messages: %w", err)
 }
 
+// statementTimeout bounds every statement of a relay, here and in the database.
+const statementTimeout = 30 * time.Second
+
+// beginRound is sent whole: a pooler in transaction mode keeps no session. A round is idle while
+// it waits for Kafka, and the server's own patience with that may be short.
+var beginRound = fmt.Sprintf("begin isolation level read committed; set local statement_timeout = %d; "+
+	"set local idle_in_transaction_session_timeout = %d", statementTimeout.Milliseconds(), (10 * time.Minute).Milliseconds())
+
+func (q lanes) begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginRound})
+	if err != nil {
+		return nil, fmt.Errorf("begin a round: %w", err)
+	}
+	return tx, nil
+}
+
+// end commits a round, which gives the lane up: also where it failed, because what it deleted was
+// acked. It does not depend on the round's context, which may have ended.
+func (q lanes) end(tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	err := tx.Commit(ctx)
+	switch {
+	case errors.Is(err, pgx.ErrTxCommitRollback): // a statement failed before, and told it
+		return nil
+	case err != nil:
+		return errors.Join(fmt.Errorf("end a round: %w", err), ignoreClosed(tx.Rollback(ctx)))
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, pgx.ErrTxClosed) {
+		return nil
+	}
+	return err
+}
+
 // lock takes a lane until the transaction ends, or answers that another relay has it. It
 // writes nothing, and leaves no snapshot open while Kafka is waited for.
 func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	var locked bool
 	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2))",
 		q.table.name(), l.String()).Scan(&locked)
@@ -74,6 +119,8 @@ func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
 
 // read returns a lane's first messages, in order, without those of the held keys.
 func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, held []string, limit int) ([]row, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	rows, err := tx.Query(ctx, `
 		SELECT id, key, uuid, payload FROM `+q.table.name()+`
 		WHERE topic = $1 AND shard = $2 AND key <> ALL ($3)
@@ -92,6 +139,8 @@ func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, held []string, limit
 
 // remove deletes what was acked.
 func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout) // it was acked, whatever comes
+	defer cancel()
 	_, err := tx.Exec(ctx, "DELETE FROM "+q.table.name()+" WHERE topic = $1 AND shard = $2 AND id = ANY ($3)",
 		l.topic, l.shard, ids)
 	if err != nil {
@@ -109,6 +158,8 @@ type Lag struct {
 
 // Measure counts what waits in an outbox.
 func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	var lag Lag
 	var oldest *time.Time
 	err := pool.QueryRow(ctx, `SELECT count(*), min(created_at), (SELECT count(*) FROM `+table.parked()+`)

@@ -54,7 +54,10 @@ type laneState struct {
 	notBefore time.Time
 	backoff   *backoff.ExponentialBackOff
 	held      map[string]*hold // keys whose head is refused
+	progress  atomic.Int64     // UnixNano of the last sign of life of its worker
 }
+
+func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }
 
 type hold struct {
 	until   time.Time
@@ -90,21 +93,28 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Stalled returns an error where the relay has not looked for messages for longer than its
-// interval and a look's deadline allow.
+// Stalled returns an error where the relay has not looked for messages, or a lane's worker has
+// shown no sign of life, for longer than their deadlines allow. An outage, of the database or of
+// Kafka, is no stall.
 func (r *Relay) Stalled() error {
 	last := r.lastLook.Load()
 	if last == 0 { // it does not run yet
 		return nil
 	}
 	silent := time.Since(time.Unix(0, last))
-	if allowed := r.config.PollInterval + lookTimeout; silent > allowed {
+	if allowed := r.config.PollInterval + 2*statementTimeout; silent > allowed {
 		return fmt.Errorf("outbox relay: has not looked for messages for %s, %s are allowed", silent.Round(time.Second), allowed)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l, state := range r.state {
+		silent := time.Since(time.Unix(0, state.progress.Load()))
+		if allowed := ackDeadline + 4*statementTimeout; state.running && silent > allowed {
+			return fmt.Errorf("outbox relay: lane %s has shown no sign of life for %s, %s are allowed", l, silent.Round(time.Second), allowed)
+		}
 	}
 	return nil
 }
-
-const lookTimeout = 30 * time.Second
 
 // Run relays until ctx ends. Then it reads no more, lets what is in flight finish within the
 // grace, deletes what was acked, and returns. Outages of the database or of Kafka do not end
@@ -113,7 +123,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, watermill.NopLogger{}, forwarder.Config{
 		ForwarderTopic: forwarderTopic,
 		Middlewares:    []message.HandlerMiddleware{report},
-		CloseTimeout:   r.config.ShutdownGrace,
+		CloseTimeout:   time.Second, // by then the rounds have ended, or used the grace up
 	})
 	if err != nil {
 		return fmt.Errorf("set up the forwarder: %w", err)
@@ -131,13 +141,15 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.look(ctx, &running)
 		select {
 		case <-ctx.Done():
+		case err := <-stopped: // nobody would hear what the rounds send
+			return fmt.Errorf("run the forwarder: it ended: %w", err)
 		case <-r.wake:
 		case <-time.After(r.config.PollInterval):
 		}
 	}
 	running.Wait()
 	if err := forward.Close(); err != nil {
-		r.log.Warn("outbox relay stopped with messages in flight: they will be sent again", "error", err)
+		r.log.Warn("outbox relay stopped with messages in flight: they will be sent again", "error", err.Error())
 	}
 	return nil
 }
@@ -145,10 +157,10 @@ func (r *Relay) Run(ctx context.Context) error {
 // look starts a worker for each lane that has messages and none yet.
 func (r *Relay) look(ctx context.Context, running *sync.WaitGroup) {
 	r.lastLook.Store(time.Now().UnixNano())
-	lookCtx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	waiting, err := r.lanes.waiting(lookCtx)
-	r.report("", err)
+	waiting, err := r.lanes.waiting(ctx)
+	if ctx.Err() == nil {
+		r.report("", err)
+	}
 	for _, lane := range waiting {
 		if state, ok := r.begin(lane); ok {
 			running.Go(func() { r.work(ctx, lane, state) })
@@ -169,6 +181,7 @@ func (r *Relay) begin(l lane) (*laneState, bool) {
 		return nil, false
 	}
 	state.running = true
+	state.progressed()
 	return state, true
 }
 
@@ -184,8 +197,8 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 	pause := time.Duration(0)
 	defer func() { r.end(state, pause) }()
 	for ctx.Err() == nil {
-		read, err := r.turn(ctx, l, state)
-		if ctx.Err() == nil {
+		read, gone, err := r.turn(ctx, l, state)
+		if ctx.Err() == nil && (err != nil || gone > 0) { // an empty lane says nothing of Kafka
 			r.report(l.topic, err)
 		}
 		switch {
@@ -196,17 +209,19 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 			return
 		}
 		state.backoff.Reset()
+		state.progressed()
 	}
 }
 
 // turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
-func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (read int, err error) {
+func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (read, gone int, err error) {
 	select {
 	case <-ctx.Done():
-		return 0, nil
+		return 0, 0, nil
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	}
+	state.progressed()
 	return r.round(ctx, l, state)
 }
 

@@ -8,41 +8,43 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // round locks a lane, sends its first messages, deletes those that were acked, and answers
-// how many it read. The error is an outage; what was acked before it is deleted all the same.
+// how many it read and how many of them are gone. The error is an outage; what was acked before
+// it is deleted all the same.
 //
 // It goes on after ctx has ended for as long as the grace allows, with what is in flight.
-func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read int, err error) {
+func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone int, err error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.config.ShutdownGrace, cancel) })()
 
-	var outage error
-	err = pgx.BeginTxFunc(work, r.lanes.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		locked, err := r.lanes.lock(work, tx, l)
-		if err != nil || !locked {
-			return err
-		}
-		rows, err := r.lanes.read(work, tx, l, state.heldKeys(time.Now()), r.config.BatchSize)
-		if err != nil || len(rows) == 0 {
-			return err
-		}
-		read = len(rows)
-		var sent sent
-		sent, outage = r.send(ctx, work, rows)
-		state.hold(sent, time.Now(), func(row row, why error) {
-			r.log.Error("outbox message is refused: it waits and is tried again", "topic", l.topic,
-				"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
-		})
-		if len(sent.acked) == 0 {
-			return nil
-		}
-		return r.lanes.remove(work, tx, l, sent.acked)
+	tx, err := r.lanes.begin(work)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, r.lanes.end(tx)) }()
+	locked, err := r.lanes.lock(work, tx, l)
+	if err != nil || !locked {
+		return 0, 0, err
+	}
+	rows, err := r.lanes.read(work, tx, l, state.heldKeys(time.Now()), r.config.BatchSize)
+	if err != nil || len(rows) == 0 {
+		return 0, 0, err
+	}
+	sent, outage := r.send(ctx, work, rows, state)
+	state.hold(sent, time.Now(), func(row row, why error) {
+		r.log.Error("outbox message is refused: it waits and is tried again", "topic", l.topic,
+			"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
 	})
-	return read, errors.Join(outage, err)
+	if len(sent.acked) == 0 {
+		return len(rows), 0, outage
+	}
+	if err := r.lanes.remove(work, tx, l, sent.acked); err != nil {
+		return len(rows), 0, errors.Join(outage, err)
+	}
+	return len(rows), len(sent.acked), outage
 }
 
 // sent is what became of a round's messages.
@@ -55,7 +57,7 @@ type sent struct {
 // send emits messages, one in flight a key, and waits for all that it emitted. Kafka refuses
 // whole batches of records, so what was refused in company is sent once more alone. The
 // error is the outage that ended it early.
-func (r *Relay) send(ctx, work context.Context, rows []row) (sent, error) {
+func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (sent, error) {
 	result := sent{keys: make(map[string]bool), refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
 	heads := make([]*row, 0, len(rows))
@@ -67,7 +69,10 @@ func (r *Relay) send(ctx, work context.Context, rows []row) (sent, error) {
 		queues[key] = append(queues[key], &rows[i])
 	}
 
-	f := flight{outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool)}
+	f := flight{
+		outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool),
+		progress: state.progressed,
+	}
 	var suspects []*row
 	var outage error
 	ack := func(w *row) {
@@ -147,6 +152,7 @@ type flight struct {
 	outgoing *subscriber
 	answers  chan answer
 	flying   map[*row]bool
+	progress func()
 }
 
 type answer struct {
@@ -154,8 +160,8 @@ type answer struct {
 	err error
 }
 
-// ackDeadline is how long a round waits for the next answer: longer than Kafka's client
-// takes to give up.
+// ackDeadline is how long a round waits for the next answer. Kafka's client may take longer to
+// give up in a network that swallows packets; what it delivers after all is then a repetition.
 const ackDeadline = time.Minute
 
 var errNoAnswer = fmt.Errorf("no answer from Kafka's client within %s", ackDeadline)
@@ -170,6 +176,8 @@ func (f *flight) emit(work context.Context, w *row) {
 	case f.outgoing.messages <- m:
 	case <-work.Done():
 		f.answers <- answer{w, work.Err()}
+	case <-time.After(ackDeadline):
+		f.answers <- answer{w, errNoAnswer}
 	}
 }
 
@@ -177,6 +185,7 @@ func (f *flight) emit(work context.Context, w *row) {
 func (f *flight) wait(work context.Context) (*row, error) {
 	select {
 	case a := <-f.answers:
+		f.progress()
 		delete(f.flying, a.row)
 		return a.row, a.err
 	case <-work.Done():

@@ -50,8 +50,8 @@ func (b broken) Hold(ctx context.Context, at time.Time, held []ports.Held) error
 	return b.Leads.Hold(ctx, at, held)
 }
 
-func (b broken) Backlog(ctx context.Context, asOf time.Time) (ports.Backlog, error) {
-	backlog, err := b.Leads.Backlog(ctx, asOf)
+func (b broken) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
+	backlog, err := b.Leads.Backlog(ctx, asOf, after)
 	if b.backlog != nil {
 		backlog = b.backlog(backlog)
 	}
@@ -174,12 +174,15 @@ var mutants = map[string]broken{
 		return o, err
 	}},
 	"leaves locked leads out of the backlog": {backlog: func(b ports.Backlog) ports.Backlog { b.Due = max(0, b.Due-1); return b }},
-	"tells no quarantine":                    {backlog: func(b ports.Backlog) ports.Backlog { b.Quarantined = 0; return b }},
-	"lets an operation past a lock": {change: func(ctx context.Context, sound *memory.Leads, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
-		if _, err := r.Decide(crm.Lead{}, c.At); errors.As(err, new(crm.NotRegisteredError)) { // it is about a lead that exists
+	"tells nothing of what is held":          {backlog: func(b ports.Backlog) ports.Backlog { b.Held = 0; return b }},
+	"lets an operation past a lock": {change: func(_ context.Context, sound *memory.Leads, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
+		soon, cancel := context.WithTimeout(context.Background(), time.Microsecond)
+		defer cancel()
+		changed, err := sound.Change(soon, c, r)
+		if errors.Is(err, context.DeadlineExceeded) { // it does not wait
 			return ports.Transitioned[crm.Lead, crm.Event]{}, nil
 		}
-		return sound.Change(ctx, c, r)
+		return changed, err
 	}},
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -20,13 +19,10 @@ var errFewerRows = errors.New("the database changed fewer rows than were decided
 
 // StreamAheadError says that an aggregate's stream is ahead of its row: the row lost what
 // the stream recorded, and nothing can be decided on it.
-type StreamAheadError struct {
-	ID          uuid.UUID
-	Row, Stream int // versions
-}
+type StreamAheadError struct{ Row, Stream int } // versions; 0: there is no row
 
 func (e StreamAheadError) Error() string {
-	return fmt.Sprintf("%s: its stream is at version %d, ahead of its row at %d", e.ID, e.Stream, e.Row)
+	return fmt.Sprintf("the stream is at version %d, ahead of the row at %d", e.Stream, e.Row)
 }
 
 // ColumnError says that a row holds what the domain has no value for.
@@ -72,11 +68,11 @@ type redactedError struct {
 func (e redactedError) Error() string { return e.text }
 func (e redactedError) Unwrap() error { return e.err }
 
-// lostRace reports whether someone else wrote the next event of the stream, or the row,
-// first: the optimistic lock of last resort.
-func lostRace(err error) bool {
-	const uniqueViolation = "23505"
+// lostRace reports whether someone else wrote the next event of the stream first: the
+// optimistic lock of last resort.
+func lostRace(err error) bool { return uniqueViolation(err, "domain_events") }
+
+func uniqueViolation(err error, table string) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == uniqueViolation &&
-		(pg.ConstraintName == "domain_events_pkey" || pg.ConstraintName == "leads_pkey")
+	return errors.As(err, &pg) && pg.Code == "23505" && pg.TableName == table
 }

@@ -60,7 +60,7 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 		if err != nil {
 			return fmt.Errorf("claim due leads: %w", err)
 		}
-		outcome = leadOutcome{Claimed: len(rows), Next: nextAfter(rows, claim.After)}
+		outcome = leadOutcome{Claimed: len(rows), Next: next(rows, claim)}
 		if len(rows) == 0 {
 			if err := q.ReleaseSettledLeads(ctx, crmdb.ReleaseSettledLeadsParams{Job: leadExpiration, AsOf: asTimestamptz(claim.AsOf)}); err != nil {
 				return fmt.Errorf("take settled leads off the record: %w", err)
@@ -156,7 +156,7 @@ func (l *Leads) decide(
 // changeLead decides on one lead whose stream is at head. The error is its data fault.
 func changeLead(lead crm.Lead, head int, at time.Time, rule leadRule) (leadChange, error) {
 	if head > lead.Version() {
-		return leadChange{}, StreamAheadError{ID: uuid.UUID(lead.ID()), Row: lead.Version(), Stream: head}
+		return leadChange{}, StreamAheadError{Row: lead.Version(), Stream: head}
 	}
 	events, err := rule.Decide(lead, at)
 	if err != nil || len(events) == 0 {
@@ -244,6 +244,9 @@ func (l *Leads) Change(
 			return l.write(ctx, tx, []leadChange{change}, from)
 		}
 		if err := q.InsertLead(ctx, leadInsert(change.after)); err != nil {
+			if uniqueViolation(err, "leads") { // somebody registered it in between
+				return ports.ErrConflict
+			}
 			return fmt.Errorf("insert the lead: %w", err)
 		}
 		return l.journal(ctx, tx, []leadChange{change}, from)
@@ -278,14 +281,20 @@ func (l *Leads) Hold(ctx context.Context, at time.Time, held []ports.Held) error
 }
 
 // Backlog implements ports.Due.
-func (l *Leads) Backlog(ctx context.Context, asOf time.Time) (ports.Backlog, error) {
-	row, err := crmdb.New(l.db.Pool).LeadBacklog(ctx, crmdb.LeadBacklogParams{
-		AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)), LongStreak: ports.LongStreak,
+func (l *Leads) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
+	from := claimParams(ports.Claim{After: after})
+	var row crmdb.LeadBacklogRow
+	err := l.db.transact(ctx, func(tx pgx.Tx) (err error) {
+		row, err = crmdb.New(tx).LeadBacklog(ctx, crmdb.LeadBacklogParams{
+			AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)),
+			AfterDue: from.AfterDue, AfterID: from.AfterID,
+		})
+		return err
 	})
 	if err != nil {
 		return ports.Backlog{}, fmt.Errorf("count due leads: %w", err)
 	}
-	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour), Quarantined: int(row.Quarantined)}
+	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour), Held: int(row.Held)}
 	if row.Due > 0 {
 		backlog.Oldest = row.Oldest.Time.UTC()
 	}
@@ -352,12 +361,17 @@ func cursorDue(c ports.Cursor) pgtype.Timestamptz {
 	return asTimestamptz(c.Due)
 }
 
-func nextAfter(rows []crmdb.CrmLead, after ports.Cursor) ports.Cursor {
-	if len(rows) == 0 {
-		return after
+// next is where the claim that follows begins. A claim that was not filled has seen all up to
+// its end.
+func next(rows []crmdb.CrmLead, claim ports.Claim) ports.Cursor {
+	switch {
+	case len(rows) == claim.Limit:
+		last := rows[len(rows)-1]
+		return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes} // -infinity has the zero Time
+	case !claim.Until.IsZero():
+		return claim.Until
 	}
-	last := rows[len(rows)-1]
-	return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes} // -infinity has the zero Time
+	return ports.Cursor{Due: claim.AsOf, ID: uuid.Max}
 }
 
 // List implements ports.Quarantine.

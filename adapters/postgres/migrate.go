@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/pin-platform/pinworker/sql/migrations"
 )
@@ -53,12 +52,51 @@ func (m *Migrator) Close() error { return m.db.Close() }
 // Up applies what is pending of a set and returns it. Several processes may do so at once:
 // they wait for each other. The worker's set needs the platform's tables: a *PlatformError says
 // what they lack, before anything is changed.
-func (m *Migrator) Up(ctx context.Context, set Set) ([]Migration, error) {
-	if set == WorkerSet {
-		if err := m.checkPlatform(ctx); err != nil {
-			return nil, err
+func (m *Migrator) Up(ctx context.Context, set Set) (steps []Migration, err error) {
+	err = m.alone(ctx, func() error {
+		if set == WorkerSet {
+			if err := m.checkPlatform(ctx); err != nil {
+				return err
+			}
+		}
+		steps, err = m.up(ctx, set)
+		return err
+	})
+	return steps, err
+}
+
+// alone runs work while no other process migrates this database.
+func (m *Migrator) alone(ctx context.Context, work func() error) (err error) {
+	conn, err := m.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to migrate %s: %w", m.context, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	const try, unlock = "SELECT pg_try_advisory_lock(hashtext('pinworker migrate'))", "SELECT pg_advisory_unlock(hashtext('pinworker migrate'))"
+	for {
+		var locked bool
+		if err := conn.QueryRowContext(ctx, try).Scan(&locked); err != nil {
+			return fmt.Errorf("wait for other migrations of %s: %w", m.context, err)
+		}
+		if locked {
+			break
+		}
+		// Waiting within the database would keep a snapshot open, which an index that is
+		// built concurrently waits for in turn.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	defer func() {
+		_, unlocked := conn.ExecContext(context.WithoutCancel(ctx), unlock)
+		err = errors.Join(err, unlocked)
+	}()
+	return work()
+}
+
+func (m *Migrator) up(ctx context.Context, set Set) ([]Migration, error) {
 	schema, err := fs.ReadFile(migrations.FS, m.context+"/schema.sql")
 	if err != nil {
 		return nil, err
@@ -74,20 +112,34 @@ func (m *Migrator) Up(ctx context.Context, set Set) ([]Migration, error) {
 	return m.applied(set, results), m.explain(set, err)
 }
 
-// Down takes back the newest migration of a set and returns it, if there is one.
-func (m *Migrator) Down(ctx context.Context, set Set) ([]Migration, error) {
-	provider, err := m.provider(set)
-	if err != nil {
-		return nil, err
-	}
-	result, err := provider.Down(ctx)
-	if errors.Is(err, goose.ErrNoNextVersion) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, m.explain(set, err)
-	}
-	return m.applied(set, []*goose.MigrationResult{result}), nil
+// Down takes back the newest migration of a set, with the data in what it drops, and returns it,
+// if there is one.
+func (m *Migrator) Down(ctx context.Context, set Set) (steps []Migration, err error) {
+	err = m.alone(ctx, func() error {
+		if exists, err := m.begun(ctx, set); err != nil || !exists {
+			return err
+		}
+		provider, err := m.provider(set)
+		if err != nil {
+			return err
+		}
+		result, err := provider.Down(ctx)
+		switch {
+		case errors.Is(err, goose.ErrNoNextVersion):
+			return nil
+		case err != nil:
+			return m.explain(set, err)
+		}
+		steps = []Migration{m.step(set, result.Source)}
+		return nil
+	})
+	return steps, err
+}
+
+// begun reports whether any migration of a set was ever applied.
+func (m *Migrator) begun(ctx context.Context, set Set) (exists bool, err error) {
+	err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", m.table(set)).Scan(&exists)
+	return exists, m.explain(set, err)
 }
 
 // Status returns the migrations of a set, applied or pending, in order. It only reads.
@@ -96,9 +148,9 @@ func (m *Migrator) Status(ctx context.Context, set Set) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	var exists bool
-	if err := m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", m.table(set)).Scan(&exists); err != nil {
-		return nil, m.explain(set, err)
+	exists, err := m.begun(ctx, set)
+	if err != nil {
+		return nil, err
 	}
 	var steps []Migration
 	if !exists { // goose would create its table
@@ -118,7 +170,8 @@ func (m *Migrator) Status(ctx context.Context, set Set) ([]Migration, error) {
 	return steps, m.explain(set, err)
 }
 
-// Current returns ErrSchemaBehind where the worker's set has pending migrations.
+// Current returns ErrSchemaBehind where the worker's set has pending migrations, a
+// *PlatformError where the platform's tables lack what the worker needs.
 func (m *Migrator) Current(ctx context.Context) error {
 	steps, err := m.Status(ctx, WorkerSet)
 	if err != nil {
@@ -129,7 +182,7 @@ func (m *Migrator) Current(ctx context.Context) error {
 			return fmt.Errorf("context %s lacks %s: %w", m.context, step.Name, ErrSchemaBehind)
 		}
 	}
-	return nil
+	return m.checkPlatform(ctx)
 }
 
 func (m *Migrator) table(set Set) string { return m.context + ".goose_" + string(set) }
@@ -139,12 +192,8 @@ func (m *Migrator) provider(set Set) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return nil, err
-	}
 	return goose.NewProvider(goose.DialectPostgres, m.db, files,
-		goose.WithTableName(m.table(set)), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName(m.table(set)), goose.WithDisableGlobalRegistry(true))
 }
 
 func (m *Migrator) step(set Set, source *goose.Source) Migration {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// PlatformError says what the platform's tables lack that the worker needs. Nothing was changed.
+// PlatformError says what the platform's tables lack that the worker needs.
 type PlatformError struct{ Problems []string }
 
 func (e *PlatformError) Error() string {
-	return "the platform's tables are not as the worker needs them; nothing was changed:\n  " + strings.Join(e.Problems, "\n  ")
+	return "the platform's tables are not as the worker needs them:\n  " + strings.Join(e.Problems, "\n  ")
 }
 
 // need is a column that the worker reads or writes, and the types it may have.

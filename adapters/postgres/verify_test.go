@@ -160,7 +160,7 @@ func TestLeads_AStreamAheadOfItsRowIsPoison(t *testing.T) {
 		t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
 	}
 	ahead, ok := outcome.Failed[0].Err.(postgres.StreamAheadError)
-	if !ok || ahead.ID != [16]byte(id) || ahead.Row != 2 || ahead.Stream != 3 {
+	if !ok || outcome.Failed[0].Item != [16]byte(id) || ahead.Row != 2 || ahead.Stream != 3 {
 		t.Errorf("failed with %v; want a StreamAheadError, 3 ahead of 2", outcome.Failed[0].Err)
 	}
 }

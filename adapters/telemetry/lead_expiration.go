@@ -72,11 +72,11 @@ func (t *LeadExpiration) Cycle(job appcrm.ExpireLeads) func(context.Context, cyc
 		t.measure(ctx, log, tick.AsOf, job.Leads)
 		result, err := job.Run(ctx, tick)
 		t.duration.Observe(result.Elapsed.Seconds())
+		t.measure(ctx, log, tick.AsOf, job.Leads)
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 			return result, err // the loop logs it
 		}
-		t.measure(ctx, log, tick.AsOf, job.Leads)
 		t.jobs.succeeded(string(ports.LeadExpiration))
 		if result.CappedByMaxBatches {
 			log.Warn("the cap ended the drain with leads still due: the next cycle takes them")
@@ -90,7 +90,7 @@ func (t *LeadExpiration) Cycle(job appcrm.ExpireLeads) func(context.Context, cyc
 
 // measure sets the gauges; that they cannot be set now is no reason to fail a cycle.
 func (t *LeadExpiration) measure(ctx context.Context, log *slog.Logger, asOf time.Time, leads ports.DueLeads) {
-	backlog, err := leads.Backlog(ctx, asOf)
+	backlog, err := leads.Backlog(ctx, asOf, ports.Cursor{})
 	if err != nil {
 		if ctx.Err() == nil {
 			log.Warn("the backlog could not be counted", "error", err)
@@ -99,7 +99,7 @@ func (t *LeadExpiration) measure(ctx context.Context, log *slog.Logger, asOf tim
 	}
 	t.backlog.Set(float64(backlog.Due))
 	t.jobs.oldestDue(string(ports.LeadExpiration), asOf, backlog.Oldest)
-	t.jobs.quarantined(string(ports.LeadExpiration), backlog.Quarantined)
+	t.jobs.quarantined(string(ports.LeadExpiration), backlog.Held)
 }
 
 // observedLeads observes each unit of work: batch.processed, lead.expired, item.failed, the
@@ -158,7 +158,7 @@ func (o observedLeads) failedUnit(ctx context.Context, log *slog.Logger, claimed
 	refused := (*ports.RefusedError)(nil)
 	switch {
 	case errors.As(err, &refused):
-		log.Warn("batch refused by the database: retrying it one lead at a time", "size", refused.Items, "error", refused.Err)
+		log.Warn("batch undone by one of its leads: going over it one by one", "size", refused.Items, "error", refused.Err)
 	case ctx.Err() != nil: // a stop rolls back what is in hand
 	default:
 		o.t.errors.Inc()

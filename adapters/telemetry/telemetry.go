@@ -11,7 +11,7 @@ import (
 
 // NewLogger returns the process's logger. format is json or text; level is slog's.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plainErrors}
 	switch format {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
@@ -19,6 +19,14 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
 	return nil, fmt.Errorf("log format %q: json or text are allowed", format)
+}
+
+// plainErrors logs an error's text: some libraries' errors would print a stack.
+func plainErrors(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		return slog.String(a.Key, err.Error())
+	}
+	return a
 }
 
 // Jobs are the metrics that all jobs share (spec: interface, metrics).

@@ -27,13 +27,16 @@ type ExpireLeads struct {
 	Clock  func() time.Time
 }
 
-// LeadsExpired is the result of one cycle, in the specification's words. Faults and failed
-// items beside it make no cycle fail; they are told by the telemetry.
+// LeadsExpired is the result of one cycle, in the specification's words, and what it left.
 type LeadsExpired struct {
 	ExpiredCount       int
 	BatchesProcessed   int // pages that committed something
 	Elapsed            time.Duration
 	CappedByMaxBatches bool // the cap ended the drain with leads still due
+
+	FailedCount        int // leads left as they were by their own fault; they fail no cycle
+	SkippedLockedCount int // leads that someone else was working on
+	FaultCount         int // units that the infrastructure rolled back
 }
 
 // Run is one cycle. The result is good beside an error too: an infrastructure fault that
@@ -41,9 +44,10 @@ type LeadsExpired struct {
 func (job ExpireLeads) Run(ctx context.Context, tick cycle.Tick) (LeadsExpired, error) {
 	began := job.Clock()
 	done, err := cycle.Drain(ctx, job.Leads, Expire, tick, job.Limits)
-	result := LeadsExpired{ExpiredCount: done.Applied, BatchesProcessed: done.Batches}
-	if err == nil && done.Capped {
-		result.CappedByMaxBatches, err = job.moreThan(ctx, tick, done.Failed)
+	result := LeadsExpired{
+		ExpiredCount: done.Applied, BatchesProcessed: done.Batches, FailedCount: done.Failed,
+		SkippedLockedCount: done.SkippedLocked, FaultCount: done.Faults,
+		CappedByMaxBatches: done.Capped && job.moreBehind(ctx, tick, done.Next),
 	}
 	result.Elapsed = job.Clock().Sub(began)
 	if err != nil {
@@ -52,8 +56,9 @@ func (job ExpireLeads) Run(ctx context.Context, tick cycle.Tick) (LeadsExpired, 
 	return result, nil
 }
 
-// moreThan reports whether more leads are due than those that this cycle failed to expire.
-func (job ExpireLeads) moreThan(ctx context.Context, tick cycle.Tick, failed int) (bool, error) {
-	backlog, err := job.Leads.Backlog(ctx, tick.AsOf)
-	return backlog.Due > failed, err
+// moreBehind reports whether a next page would have found something. Where that cannot be
+// told, it may have.
+func (job ExpireLeads) moreBehind(ctx context.Context, tick cycle.Tick, last ports.Cursor) bool {
+	backlog, err := job.Leads.Backlog(ctx, tick.AsOf, last)
+	return err != nil || backlog.Due > backlog.Held
 }

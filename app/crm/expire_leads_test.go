@@ -14,6 +14,7 @@ import (
 	"github.com/pin-platform/pinworker/app/cycle"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/crm"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 var noon = portstest.Noon
@@ -122,9 +123,37 @@ func TestExpireLeads_PoisonIsLeftAndNeitherStopsTheDrainNorCapsIt(t *testing.T) 
 	w := newWorld(t)
 	leads := w.register(6, noon.Add(-time.Hour))
 	w.leads.Refuse(leads[1].Lead)
-	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 5, BatchesProcessed: 2})
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 5, BatchesProcessed: 2, FailedCount: 1})
 	if got := w.status(leads[1]); got != crm.Active {
 		t.Errorf("the poison is %q; want it left Active", got)
+	}
+}
+
+func TestExpireLeads_WhatIsHeldBackIsNoReasonToSayCapped(t *testing.T) {
+	w := newWorld(t)
+	leads := w.register(7, noon.Add(-time.Hour))
+	held := ports.Held{Failure: ports.Failure{Item: uuid.UUID(leads[6].Lead), Err: memory.ErrRefused, Streak: 3}, NextAttempt: noon.Add(time.Hour)}
+	if err := w.leads.Hold(t.Context(), noon, []ports.Held{held}); err != nil {
+		t.Fatal(err)
+	}
+	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 6, BatchesProcessed: 2})
+}
+
+func TestExpireLeads_SixHundredPoisonLeadsAtTheHeadDoNotStopTheDrain(t *testing.T) {
+	w := newWorld(t)
+	poison, sound := w.register(600, noon.Add(-100*time.Hour)), w.register(50, noon.Add(-50*time.Hour))
+	for _, lead := range poison {
+		w.leads.Refuse(lead.Lead)
+	}
+	w.run(500, 10, appcrm.LeadsExpired{ExpiredCount: len(sound), BatchesProcessed: 1, FailedCount: len(poison)})
+	list, err := w.leads.List(t.Context())
+	if err != nil || len(list) != len(poison) {
+		t.Fatalf("%d on record, %v; want %d", len(list), err, len(poison))
+	}
+	for _, q := range list {
+		if q.Streak != 1 {
+			t.Errorf("lead %s was tried %d times in one cycle", q.Item, q.Streak)
+		}
 	}
 }
 

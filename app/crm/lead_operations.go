@@ -19,6 +19,7 @@ type Operations struct {
 // Register begins a lead. Errors: crm.AlreadyRegisteredError, crm.InvalidError,
 // ports.ErrConflict, an infrastructure fault.
 func (o Operations) Register(ctx context.Context, by ports.Actor, r crm.Registration) error {
+	r.ExpiresAt = stored(r.ExpiresAt)
 	return o.change(ctx, "register", r.Lead, by, func(l crm.Lead, at time.Time) ([]crm.Event, error) {
 		return l.Register(r, at)
 	})
@@ -29,7 +30,7 @@ func (o Operations) Register(ctx context.Context, by ports.Actor, r crm.Registra
 // an infrastructure fault.
 func (o Operations) Extend(ctx context.Context, by ports.Actor, id crm.LeadID, to time.Time) error {
 	return o.change(ctx, "extend", id, by, func(l crm.Lead, at time.Time) ([]crm.Event, error) {
-		return l.Extend(to, at)
+		return l.Extend(stored(to), at)
 	})
 }
 
@@ -44,10 +45,13 @@ func (o Operations) change(
 	decide func(crm.Lead, time.Time) ([]crm.Event, error),
 ) error {
 	command := ports.Command[crm.LeadID]{
-		ID: id, At: o.Clock().UTC().Truncate(time.Microsecond), By: by, Run: ports.NewRunID(),
+		ID: id, At: stored(o.Clock()), By: by, Run: ports.NewRunID(),
 	}
 	if _, err := o.Leads.Change(ctx, command, ports.Rule[crm.Lead, crm.Event]{Decide: decide}); err != nil {
 		return fmt.Errorf("%s lead %s: %w", act, id, err)
 	}
 	return nil
 }
+
+// stored is a moment as the database will hold it, so that row and event agree.
+func stored(moment time.Time) time.Time { return moment.UTC().Truncate(time.Microsecond) }

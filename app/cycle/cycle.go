@@ -65,6 +65,7 @@ type Summary struct {
 	Batches       int // pages that committed something
 	Faults        int // units rolled back by an infrastructure fault
 	Capped        bool
+	Next          ports.Cursor // where the next claim would begin
 }
 
 // Drain takes due items through the rule, page by page, until a page is empty, the limits
@@ -91,7 +92,7 @@ func Drain[A, E any](
 		if err != nil || outcome.Claimed == 0 {
 			return d.done, err
 		}
-		claim.After = outcome.Next
+		claim.After, d.done.Next = outcome.Next, outcome.Next
 	}
 	d.done.Capped = true
 	return d.done, nil
@@ -149,8 +150,8 @@ func (d *drain[A, E]) hold(ctx context.Context, failures []ports.Failure) {
 // the rest of the tick, then 2, 4, 8 intervals, at most 10 (spec: departures, backoff of
 // poison).
 func heldBack(streak int, interval time.Duration) time.Duration {
-	const most = 10
-	beyond := streak - ports.LongStreak
+	const free, most = 3, 10
+	beyond := streak - free
 	switch {
 	case beyond < 0:
 		return 0

@@ -29,7 +29,7 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		return withWorker(global, std, func(w *worker) error {
-			due, err := w.crm.due.Backlog(cmd.Context(), time.Now())
+			due, err := w.crm.due.Backlog(cmd.Context(), time.Now(), ports.Cursor{})
 			if err != nil {
 				return err
 			}

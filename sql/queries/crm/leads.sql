@@ -38,15 +38,18 @@ SELECT s.id::uuid AS id,
 FROM unnest(@ids::uuid[]) AS s (id);
 
 -- name: LeadBacklog :one
-SELECT count(*) FILTER (WHERE expires_at < @as_of::timestamptz)  AS due,
-       min(expires_at)::timestamptz                              AS oldest,
-       count(*) FILTER (WHERE expires_at >= @as_of::timestamptz) AS next_hour,
-       (SELECT count(*) FROM crm.quarantine AS q JOIN crm.leads AS l ON l.id = q.item
-        WHERE q.job = 'lead-expiration' AND q.failures >= @long_streak::integer
-          AND l.status = 'Active' AND l.expires_at < @as_of::timestamptz) AS quarantined
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < @until::timestamptz;
+-- The oldest is the oldest of a finite moment: -infinity is a fault, no age.
+SELECT count(*) FILTER (WHERE l.expires_at < @as_of::timestamptz)                  AS due,
+       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz    AS oldest,
+       count(*) FILTER (WHERE l.expires_at >= @as_of::timestamptz)                 AS next_hour,
+       count(*) FILTER (WHERE l.expires_at < @as_of::timestamptz AND EXISTS (
+           SELECT FROM crm.quarantine AS q
+           WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > @as_of::timestamptz
+       ))                                                                          AS held
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < @until::timestamptz
+  AND (l.expires_at, l.id) > (@after_due::timestamptz, @after_id::uuid);
 
 -- name: LockLead :one
 SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,

@@ -152,38 +152,47 @@ func (q *Queries) InsertLead(ctx context.Context, arg InsertLeadParams) error {
 }
 
 const leadBacklog = `-- name: LeadBacklog :one
-SELECT count(*) FILTER (WHERE expires_at < $1::timestamptz)  AS due,
-       min(expires_at)::timestamptz                              AS oldest,
-       count(*) FILTER (WHERE expires_at >= $1::timestamptz) AS next_hour,
-       (SELECT count(*) FROM crm.quarantine AS q JOIN crm.leads AS l ON l.id = q.item
-        WHERE q.job = 'lead-expiration' AND q.failures >= $2::integer
-          AND l.status = 'Active' AND l.expires_at < $1::timestamptz) AS quarantined
-FROM crm.leads
-WHERE status = 'Active'
-  AND expires_at < $3::timestamptz
+SELECT count(*) FILTER (WHERE l.expires_at < $1::timestamptz)                  AS due,
+       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz    AS oldest,
+       count(*) FILTER (WHERE l.expires_at >= $1::timestamptz)                 AS next_hour,
+       count(*) FILTER (WHERE l.expires_at < $1::timestamptz AND EXISTS (
+           SELECT FROM crm.quarantine AS q
+           WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1::timestamptz
+       ))                                                                          AS held
+FROM crm.leads AS l
+WHERE l.status = 'Active'
+  AND l.expires_at < $2::timestamptz
+  AND (l.expires_at, l.id) > ($3::timestamptz, $4::uuid)
 `
 
 type LeadBacklogParams struct {
-	AsOf       pgtype.Timestamptz
-	LongStreak int32
-	Until      pgtype.Timestamptz
+	AsOf     pgtype.Timestamptz
+	Until    pgtype.Timestamptz
+	AfterDue pgtype.Timestamptz
+	AfterID  pgtype.UUID
 }
 
 type LeadBacklogRow struct {
-	Due         int64
-	Oldest      pgtype.Timestamptz
-	NextHour    int64
-	Quarantined int64
+	Due      int64
+	Oldest   pgtype.Timestamptz
+	NextHour int64
+	Held     int64
 }
 
+// The oldest is the oldest of a finite moment: -infinity is a fault, no age.
 func (q *Queries) LeadBacklog(ctx context.Context, arg LeadBacklogParams) (LeadBacklogRow, error) {
-	row := q.db.QueryRow(ctx, leadBacklog, arg.AsOf, arg.LongStreak, arg.Until)
+	row := q.db.QueryRow(ctx, leadBacklog,
+		arg.AsOf,
+		arg.Until,
+		arg.AfterDue,
+		arg.AfterID,
+	)
 	var i LeadBacklogRow
 	err := row.Scan(
 		&i.Due,
 		&i.Oldest,
 		&i.NextHour,
-		&i.Quarantined,
+		&i.Held,
 	)
 	return i, err
 }
