@@ -103,12 +103,19 @@ func compare(row, folded any, difference func(string, ...any)) {
 	r, f := reflect.ValueOf(row), reflect.ValueOf(folded)
 	for i := range r.NumField() {
 		was, is := f.Field(i).Interface(), r.Field(i).Interface()
-		if moment, ok := is.(time.Time); ok { // == would compare time zones too
-			is, was = moment.UTC(), was.(time.Time).UTC() //nolint:forcetypeassert // both are of one struct
+		if moment, ok := is.(time.Time); ok { // as text: == would compare time zones too
+			is, was = spell(moment), spell(was.(time.Time)) //nolint:forcetypeassert // both are of one struct
 		}
 		if is == was {
 			continue
 		}
 		difference("%s: the row says %v, its stream %v", r.Type().Field(i).Name, is, was)
 	}
+}
+
+func spell(moment time.Time) string {
+	if moment.IsZero() {
+		return "none"
+	}
+	return moment.UTC().Format(time.RFC3339Nano)
 }

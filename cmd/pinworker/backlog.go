@@ -28,7 +28,7 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 		Parked      int    `json:"parked"`
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return withWorker(global, std, func(w *worker) error {
+		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			due, err := w.crm.due.Backlog(cmd.Context(), time.Now(), ports.Cursor{})
 			if err != nil {
 				return err
@@ -47,7 +47,10 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 				g.row(job, jobs[job].Due, jobs[job].Oldest, jobs[job].NextHour)
 			}
 			g.row()
-			g.row("OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
+			if err := g.flush(); err != nil {
+				return err
+			}
+			g = newGrid(std.out, "OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
 			g.row("crm", lag.Unpublished, moment(lag.Oldest), lag.Parked)
 			return g.flush()
 		})

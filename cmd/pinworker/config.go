@@ -30,7 +30,14 @@ in the file.`,
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "show what each setting is for, its default, and what is allowed")
 	cmd.RunE = command(func(*cobra.Command, []string) error {
-		if explain && !global.json {
+		if explain && global.json {
+			list := make([]map[string]string, 0)
+			for _, row := range settings.Describe() {
+				list = append(list, map[string]string{"key": row[0], "default": row[1], "allowed": row[2], "about": row[3]})
+			}
+			return writeJSON(std.out, map[string]any{"settings": list})
+		}
+		if explain {
 			g := newGrid(std.out, "KEY", "DEFAULT", "ALLOWED", "WHAT FOR")
 			for _, row := range settings.Describe() {
 				g.row(row[0], row[1], row[2], row[3])

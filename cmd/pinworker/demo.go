@@ -63,6 +63,9 @@ It needs no settings and touches no database but its own.`,
 	flags.BoolVar(&options.keep, "keep", false, "keep PostgreSQL and Kafka running afterwards, with their addresses printed")
 	flags.BoolVar(&options.serve, "serve", false, "keep a worker running afterwards as well")
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
+		if len(global.set) > 0 || cmd.Flags().Changed("config") {
+			return usage("the demo takes no settings: leave --set and --config out")
+		}
 		if options.leads < 1 || options.leads > 1_000_000 {
 			return usage("--leads %d: allowed is a whole number from 1 to 1000000", options.leads)
 		}
@@ -75,7 +78,7 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 	began := time.Now()
 	d := demo{options: options, progress: std.err, out: std.out, told: std.out}
 	if asJSON {
-		d.progress, d.told = io.Discard, io.Discard
+		d.told = io.Discard
 	}
 	d.say("Starting PostgreSQL and Kafka ...")
 	database, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
@@ -254,6 +257,11 @@ func (d *demo) cast(day time.Time) {
 		d.leads = append(d.leads, lead)
 	}
 	d.report.Leads.Registered = len(d.leads)
+	for _, l := range d.leads {
+		if l.hour < demoHours && (l.fate == forgotten || l.fate == revived) {
+			d.report.Leads.Due++
+		}
+	}
 }
 
 // at returns the lead operations as of a moment of the story.
@@ -307,7 +315,8 @@ func (d *demo) register(ctx context.Context, day time.Time) error {
 	if err != nil {
 		return err
 	}
-	d.say("Registered %d leads, a month ago. The working day begins:\n", len(d.leads))
+	d.say("Registered %d leads, a month ago. The working day begins:", len(d.leads))
+	d.tell("\n")
 	return nil
 }
 
@@ -344,6 +353,9 @@ func (d *demo) live(ctx context.Context, day time.Time) error {
 		total.BatchesProcessed += now.result.BatchesProcessed
 		total.Elapsed += now.result.Elapsed
 		total.CappedByMaxBatches = total.CappedByMaxBatches || now.result.CappedByMaxBatches
+		total.FailedCount += now.result.FailedCount
+		total.SkippedLockedCount += now.result.SkippedLockedCount
+		total.FaultCount += now.result.FaultCount
 	}
 	d.report.Jobs = map[string]leadsExpired{string(ports.LeadExpiration): *total}
 	d.hour("day", demoHour{result: *total, extended: d.report.Leads.Extended,
@@ -365,12 +377,8 @@ func (d *demo) acts(hour int) map[fate][]*demoLead {
 	acts := make(map[fate][]*demoLead)
 	for i := range d.leads {
 		l := &d.leads[i]
-		switch {
-		case l.hour == hour && (l.fate == extended || l.fate == archived), l.hour == hour-1 && l.fate == revived:
+		if l.hour == hour && (l.fate == extended || l.fate == archived) || l.hour == hour-1 && l.fate == revived {
 			acts[l.fate] = append(acts[l.fate], l)
-		}
-		if l.hour == hour && (l.fate == forgotten || l.fate == revived) {
-			d.report.Leads.Due++
 		}
 	}
 	return acts
@@ -396,7 +404,9 @@ func (d *demo) drain(ctx context.Context) error {
 
 // check reads Kafka back and verifies every row.
 func (d *demo) check(ctx context.Context) error {
-	d.say("\nReading Kafka back and verifying every row against its events ...\n")
+	d.tell("\n")
+	d.say("Reading Kafka back and verifying every row against its events ...")
+	d.tell("\n")
 	records, err := embedded.ReadAll(ctx, d.brokers, published.TopicLeadExpired)
 	if err != nil {
 		return err
@@ -450,9 +460,10 @@ func (d *demo) tables() error {
 	if err := g.flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(d.out, "Of %d leads, %d came due with nobody to extend or archive them in time: each expired once\n"+
-		"and was published once. verify: %d streams, %d differences. It took %.1f s.\n",
-		r.Leads.Registered, r.Leads.Due, r.Verify.Streams, r.Verify.Differences, r.Seconds)
+	_, err := fmt.Fprintf(d.out, "%d of %d leads came due with nobody to extend or archive them in time.\n"+
+		"Each expired once and was published once.\n"+
+		"verify: %d streams, %d differences. It took %.1f s.\n",
+		r.Leads.Due, r.Leads.Registered, r.Verify.Streams, r.Verify.Differences, r.Seconds)
 	return err
 }
 

@@ -79,6 +79,8 @@ Ask it:                                        pinworker backlog, pinworker veri
 Settings come from --config (or PINWORKER_CONFIG), then the environment, then --set.
 Exit codes: 0 done; 1 failed; 2 bad usage or configuration, nothing was touched;
 3 done, and what was checked is not in order; 130 interrupted.`,
+		Example:       "  pinworker demo\n  pinworker serve --config pinworker.yaml\n  pinworker run lead-expiration --json",
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -195,7 +195,7 @@ func TestBacklog_CountsJobsAndOutboxes(t *testing.T) {
 	if box := got.Outbox["crm"]; box.Unpublished != 1 || box.Oldest == nil {
 		t.Errorf("outbox %+v; want 1 unpublished", box)
 	}
-	if code, stdout, _ := pinworker(t, "backlog"); code != exitDone || !strings.Contains(stdout, "lead-expiration   2") {
+	if code, stdout, _ := pinworker(t, "backlog"); code != exitDone || !strings.Contains(stdout, "lead-expiration     2") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
 }
@@ -260,7 +260,13 @@ func TestUsage_ExitsWith2AndTouchesNothing(t *testing.T) {
 		says string
 	}{
 		{[]string{"sing"}, `unknown command "sing"`},
-		{[]string{"run"}, "accepts 1 arg(s)"},
+		{[]string{"run"}, "takes one JOB: allowed is lead-expiration"},
+		{[]string{"migrate"}, "which of up, status, down?"},
+		{[]string{"migrate", "sideways"}, "unknown command \"sideways\""},
+		{[]string{"migrate", "down"}, "say --yes"},
+		{[]string{"quarantine", "empty"}, "unknown command"},
+		{[]string{"demo", "--set", "log.level=info"}, "takes no settings"},
+		{[]string{"run", "lead-expiration", "--set", "database.url=postgres://db/pin?sslmode=bogus"}, "allowed is a PostgreSQL URL"},
 		{[]string{"run", "lead-expiry"}, "allowed are lead-expiration"},
 		{[]string{"run", "lead-expiration", "--loud"}, "unknown flag: --loud"},
 		{[]string{"run", "lead-expiration", "--as-of", "noon"}, "--as-of \"noon\": allowed is a moment in RFC 3339"},
@@ -290,9 +296,6 @@ func TestHelp_OfEveryCommandHasAnExample(t *testing.T) {
 			continue
 		}
 		for _, leaf := range append(c.Commands(), c) {
-			if leaf.HasSubCommands() {
-				continue
-			}
 			if leaf.Example == "" || leaf.Short == "" {
 				t.Errorf("pinworker %s: no example or no summary", leaf.CommandPath())
 			}
@@ -302,7 +305,7 @@ func TestHelp_OfEveryCommandHasAnExample(t *testing.T) {
 
 func TestRun_WithoutADatabaseExitsWith1(t *testing.T) {
 	t.Setenv("PINWORKER_DATABASE_URL", "postgres://127.0.0.1:1/nowhere")
-	if code, _, stderr := pinworker(t, "run", "lead-expiration"); code != exitFailed || !strings.Contains(stderr, "expire leads") {
+	if code, _, stderr := pinworker(t, "run", "lead-expiration"); code != exitFailed || !strings.Contains(stderr, "127.0.0.1") {
 		t.Errorf("exit %d, %s; want 1 and what failed", code, stderr)
 	}
 }
@@ -356,9 +359,9 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
 	for range 4 {
-		done[migrationList](t, "migrate", "down")
+		done[migrationList](t, "migrate", "down", "--yes")
 	}
-	if code, stdout, _ := pinworker(t, "migrate", "down"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
+	if code, stdout, _ := pinworker(t, "migrate", "down", "--yes"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
 	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 4 {
@@ -544,7 +547,7 @@ func TestServe_WaitsForADatabaseThatIsAwayAliveAndNotReady(t *testing.T) {
 	if status, body := s.get("/livez"); status != http.StatusOK {
 		t.Errorf("/livez %d %s", status, body)
 	}
-	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "crm: reach the database") {
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "crm: ") {
 		t.Errorf("/readyz %d %s; want 503 and why", status, body)
 	}
 	if code := s.stop(); code != exitDone {

@@ -26,7 +26,7 @@ one, or a test, creates them with --with-platform-tables.`,
 	// each runs work on the sets in turn and shows their steps.
 	each := func(sets func() []postgres.Set, nothing string, work func(*cobra.Command, *postgres.Migrator, postgres.Set) ([]postgres.Migration, error)) func(*cobra.Command, []string) error {
 		return command(func(cmd *cobra.Command, _ []string) error {
-			s, _, err := global.load(os.Environ(), "database.url")
+			s, _, err := global.load(os.Environ(), databaseURL)
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ one, or a test, creates them with --with-platform-tables.`,
 					return err
 				}
 			}
-			return printSteps(std, global.json, steps, nothing)
+			return printSteps(std, global.json, cmd.Name() == "down", steps, nothing)
 		})
 	}
 	up := withPlatform(&cobra.Command{
@@ -75,11 +75,14 @@ one, or a test, creates them with --with-platform-tables.`,
 	})
 
 	down := withPlatform(&cobra.Command{
-		Use: "down", Short: "Take back the newest migration",
-		Long:    "Takes back the newest migration of the worker's set, with the data in what it drops.",
-		Example: "  pinworker migrate down",
+		Use: "down", Short: "Take back the newest migration, and the data in what it drops",
+		Long: `Takes back the newest migration of the worker's set, with the data in what it drops: events,
+messages that are not published yet. It asks for --yes.`,
+		Example: "  pinworker migrate down --yes",
 	}, "take back the newest migration of the platform's set instead")
-	down.RunE = each(func() []postgres.Set {
+	var yes bool
+	down.Flags().BoolVar(&yes, "yes", false, "drop the data as well")
+	takeBack := each(func() []postgres.Set {
 		if platform {
 			return []postgres.Set{postgres.PlatformSet}
 		}
@@ -87,11 +90,16 @@ one, or a test, creates them with --with-platform-tables.`,
 	}, "Nothing to do: nothing is applied.", func(cmd *cobra.Command, m *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
 		return m.Down(cmd.Context(), set)
 	})
-	cmd.AddCommand(up, status, down)
-	return cmd
+	down.RunE = func(cmd *cobra.Command, args []string) error {
+		if !yes {
+			return usage("migrate down drops data with what it takes back: say --yes, if that is meant")
+		}
+		return takeBack(cmd, args)
+	}
+	return parent(cmd, up, status, down)
 }
 
-func printSteps(std streams, asJSON bool, steps []postgres.Migration, nothing string) error {
+func printSteps(std streams, asJSON, takenBack bool, steps []postgres.Migration, nothing string) error {
 	if asJSON {
 		type step struct {
 			Context   string `json:"context"`
@@ -113,7 +121,10 @@ func printSteps(std streams, asJSON bool, steps []postgres.Migration, nothing st
 	g := newGrid(std.out, "CONTEXT", "SET", "MIGRATION", "APPLIED")
 	for _, m := range steps {
 		applied := moment(m.AppliedAt).String()
-		if m.AppliedAt.IsZero() {
+		switch {
+		case takenBack:
+			applied = "taken back"
+		case m.AppliedAt.IsZero():
 			applied = "pending"
 		}
 		g.row(m.Context, m.Set, m.Name, applied)

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -53,6 +54,36 @@ func command(work func(cmd *cobra.Command, args []string) error) func(*cobra.Com
 	}
 }
 
+// parent is a command that only groups others: by itself it is a mistake.
+func parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(children))
+	for i, child := range children {
+		names[i] = child.Name()
+		cmd.Example += child.Example + "\n"
+	}
+	cmd.Example = strings.TrimRight(cmd.Example, "\n")
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		allowed := strings.Join(names, ", ")
+		if len(args) > 0 {
+			return usage("unknown command %q: %s has %s", args[0], cmd.CommandPath(), allowed)
+		}
+		return usage("%s: which of %s?", cmd.CommandPath(), allowed)
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+// oneArgument wants exactly one, and says what it is.
+func oneArgument(name, allowed string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one %s: allowed is %s", cmd.CommandPath(), name, allowed)
+		}
+		return nil
+	}
+}
+
 // usage is an error of the caller's.
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
@@ -64,28 +95,53 @@ func writeJSON(w io.Writer, document any) error {
 	return encoder.Encode(document)
 }
 
-// grid is a table for people: a heading, then rows, in columns.
-type grid struct{ w *tabwriter.Writer }
+// grid is a table for people: a heading, then rows, in columns; numbers are aligned right.
+type grid struct {
+	w    io.Writer
+	rows [][]any
+}
 
-func newGrid(w io.Writer, heading ...any) grid {
-	g := grid{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}
+func newGrid(w io.Writer, heading ...any) *grid {
+	g := &grid{w: w}
 	if len(heading) > 0 {
 		g.row(heading...)
 	}
 	return g
 }
 
-func (g grid) row(cells ...any) {
-	for i, cell := range cells {
-		if i > 0 {
-			fmt.Fprint(g.w, "\t") //nolint:errcheck // flush tells it
-		}
-		fmt.Fprint(g.w, cell) //nolint:errcheck // flush tells it
-	}
-	fmt.Fprintln(g.w) //nolint:errcheck // flush tells it
-}
+func (g *grid) row(cells ...any) { g.rows = append(g.rows, cells) }
 
-func (g grid) flush() error { return g.w.Flush() }
+func (g *grid) flush() error {
+	var widths []int
+	right := make(map[int]bool)
+	for _, cells := range g.rows {
+		for i, cell := range cells {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(fmt.Sprint(cell)))
+			if _, number := cell.(int); number {
+				right[i] = true
+			}
+		}
+	}
+	var b strings.Builder
+	for _, cells := range g.rows {
+		line := ""
+		for i, cell := range cells {
+			text := fmt.Sprint(cell)
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if right[i] {
+				line += pad + text + "   "
+			} else {
+				line += text + pad + "   "
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(g.w, b.String())
+	return err
+}
 
 // moment is a time that JSON shows as null, and people as a dash, where there is none.
 type moment time.Time
@@ -101,7 +157,7 @@ func (m moment) String() string {
 	if time.Time(m).IsZero() {
 		return "-"
 	}
-	return time.Time(m).UTC().Format("2006-01-02 15:04:05Z")
+	return time.Time(m).UTC().Format(time.RFC3339)
 }
 
 // span is a duration in Go's form, in JSON too.

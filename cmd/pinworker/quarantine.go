@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,7 +25,7 @@ someone who settles it otherwise, takes it off the record.`,
 		Args:    cobra.NoArgs,
 	}
 	list.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return withWorker(global, std, func(w *worker) error {
+		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			items, err := w.crm.quarantine.List(cmd.Context())
 			if err != nil {
 				return err
@@ -38,14 +37,14 @@ someone who settles it otherwise, takes it off the record.`,
 		Use: "retry ID", Short: "Let the next tick take an item",
 		Long:    "Lets the next tick take an item that is held back. Its count of failures stays: should it fail again, it is held back for longer still.",
 		Example: "  pinworker quarantine retry 018f3a3c-7b1e-7c55-9d5e-2f6b8a1c4e00",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument("ID", "the UUID of an item"),
 	}
 	retry.RunE = command(func(cmd *cobra.Command, args []string) error {
 		item, err := uuid.Parse(args[0])
 		if err != nil {
 			return usage("%q is no id: allowed is a UUID", args[0])
 		}
-		return withWorker(global, std, func(w *worker) error {
+		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			at := time.Now().UTC().Truncate(time.Microsecond)
 			err := w.crm.quarantine.Retry(cmd.Context(), item, at)
 			switch {
@@ -60,8 +59,7 @@ someone who settles it otherwise, takes it off the record.`,
 			return err
 		})
 	})
-	cmd.AddCommand(list, retry)
-	return cmd
+	return parent(cmd, list, retry)
 }
 
 func printQuarantine(std streams, asJSON bool, items []ports.Quarantined) error {
@@ -95,17 +93,4 @@ func printQuarantine(std streams, asJSON bool, items []ports.Quarantined) error 
 		g.row(q.Job, q.Item, q.Streak, moment(q.FirstFailedAt), moment(q.NextAttempt), q.LastError)
 	}
 	return g.flush()
-}
-
-// withWorker wires a worker from the settings for a command that needs its database only.
-func withWorker(global *globals, std streams, work func(*worker) error) error {
-	s, _, err := global.load(os.Environ(), "database.url")
-	if err != nil {
-		return err
-	}
-	w, err := newWorker(s, std.err)
-	if err != nil {
-		return err
-	}
-	return errors.Join(work(w), w.close())
 }

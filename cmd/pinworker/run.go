@@ -22,10 +22,33 @@ type leadsExpired struct {
 	BatchesProcessed   int
 	Elapsed            span
 	CappedByMaxBatches bool
+	FailedCount        int
+	SkippedLockedCount int
+	FaultCount         int
 }
 
 func leadsExpiredOf(r appcrm.LeadsExpired) leadsExpired {
-	return leadsExpired{r.ExpiredCount, r.BatchesProcessed, span(r.Elapsed), r.CappedByMaxBatches}
+	return leadsExpired{
+		r.ExpiredCount, r.BatchesProcessed, span(r.Elapsed), r.CappedByMaxBatches,
+		r.FailedCount, r.SkippedLockedCount, r.FaultCount,
+	}
+}
+
+// advice says what to look at next, where there is something.
+func (r leadsExpired) advice() string {
+	switch {
+	case r.FaultCount > 0:
+		return "Some batches were rolled back; the log above says why. The next cycle takes them.\n"
+	case r.FailedCount > 0:
+		return "Some leads failed: `pinworker quarantine list` shows which, and why.\n"
+	case r.CappedByMaxBatches:
+		return "The cap ended the cycle with leads still due: the next one takes them.\n"
+	case r.ExpiredCount == 0 && r.SkippedLockedCount > 0:
+		return "Nothing was done: what is due is being worked on by someone else.\n"
+	case r.ExpiredCount == 0:
+		return "Nothing to do: no lead is due that is not held back.\n"
+	}
+	return ""
 }
 
 func newRun(global *globals, std streams) *cobra.Command {
@@ -40,7 +63,7 @@ cycle; they are logged and counted.
 Jobs: ` + strings.Join(jobNames, ", "),
 		Example: `  pinworker run lead-expiration
   pinworker run lead-expiration --as-of 2026-03-01T12:00:00Z --json`,
-		Args:      cobra.ExactArgs(1),
+		Args:      oneArgument("JOB", strings.Join(jobNames, ", ")),
 		ValidArgs: jobNames,
 	}
 	cmd.Flags().StringVar(&asOf, "as-of", "", "the cycle's moment, RFC 3339, not in the future")
@@ -53,7 +76,7 @@ Jobs: ` + strings.Join(jobNames, ", "),
 		if err != nil {
 			return err
 		}
-		return withWorker(global, std, func(w *worker) error {
+		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			tick := cycle.Begin(moment)
 			result, err := w.crm.expireLeads(cmd.Context(), tick)
 			if err != nil {
@@ -76,13 +99,14 @@ Jobs: ` + strings.Join(jobNames, ", "),
 			g.row("BatchesProcessed", fields.BatchesProcessed)
 			g.row("Elapsed", fields.Elapsed)
 			g.row("CappedByMaxBatches", fields.CappedByMaxBatches)
+			g.row("FailedCount", fields.FailedCount)
+			g.row("SkippedLockedCount", fields.SkippedLockedCount)
+			g.row("FaultCount", fields.FaultCount)
 			if err := g.flush(); err != nil {
 				return err
 			}
-			if fields.ExpiredCount == 0 {
-				fmt.Fprintln(std.out, "Nothing to do: no lead was due that nobody holds.") //nolint:errcheck // it has been told above
-			}
-			return nil
+			_, err = fmt.Fprint(std.out, fields.advice())
+			return err
 		})
 	})
 	return cmd

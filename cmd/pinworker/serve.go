@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pin-platform/pinworker/adapters/opshttp"
-	"github.com/pin-platform/pinworker/adapters/postgres"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 )
 
@@ -31,7 +30,7 @@ A database or a Kafka that is away is waited for.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		s, _, err := global.load(os.Environ(), "database.url", "kafka.brokers")
+		s, _, err := global.load(os.Environ(), databaseURL, "kafka.brokers")
 		if err != nil {
 			return err
 		}
@@ -67,9 +66,13 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 	})
 	loops.Go(func() error {
 		<-ctx.Done()
+		w.log.Info("worker is stopping: what is in hand is finished or rolled back")
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return server.Shutdown(closing)
+		if err := server.Shutdown(closing); err != nil { // someone does not hang up
+			return server.Close()
+		}
+		return nil
 	})
 	loops.Go(func() error {
 		w.log.Info("worker started", "http", listener.Addr().String(), "version", version())
@@ -98,22 +101,25 @@ func named(contextName string, err error) error {
 	return nil
 }
 
-// awaitSchema waits until the database can be reached. A schema that is behind then is a
-// mistake of the deployment: exit code 2, with the command that mends it.
+// awaitSchema waits until the database can be used. A schema that is behind then is a mistake of
+// the deployment: exit code 2, with the command that mends it.
 func (w *worker) awaitSchema(ctx context.Context) error {
-	for waiting := false; ; waiting = true {
+	const pause, remind = time.Second, time.Minute
+	var told time.Time
+	for {
 		err := w.crm.migrator.Current(ctx)
+		var coded *exitError
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // told to stop before it could begin
-		case errors.Is(err, postgres.ErrSchemaBehind):
-			return &exitError{exitUsage, err}
-		case !waiting:
-			w.log.Warn("the database cannot be reached yet: waiting for it, not ready", "error", err)
+		case errors.As(unready(err), &coded):
+			return coded
+		case time.Since(told) > remind:
+			w.log.Warn("the database cannot be used yet: waiting for it, not ready", "error", err)
+			told = time.Now()
 		}
-		const pause = time.Second
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

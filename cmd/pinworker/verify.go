@@ -52,7 +52,7 @@ apart and is no difference. Exit code 3: there are differences.`,
 				return err
 			}
 		}
-		return withWorker(global, std, func(w *worker) error {
+		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			result, err := verifyLeads(cmd.Context(), w.crm.ledger, since)
 			if err != nil {
 				return err

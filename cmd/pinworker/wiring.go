@@ -116,3 +116,37 @@ func (w *worker) close() error {
 	w.crm.db.Close()
 	return errors.Join(err, w.publisher.Close())
 }
+
+// databaseURL is what every command but the demo needs.
+const databaseURL = "database.url|contexts.crm.database.url"
+
+// withWorker wires a worker for one command that needs a database with a current schema. Its log
+// is for whoever typed the command: what went wrong, unless log.level asks for more.
+func withWorker(ctx context.Context, global *globals, std streams, work func(*worker) error) error {
+	s, values, err := global.load(os.Environ(), databaseURL)
+	if err != nil {
+		return err
+	}
+	for _, v := range values {
+		if v.Key == "log.level" && v.Origin == "default" {
+			s.Log.Level = slog.LevelWarn
+		}
+	}
+	w, err := newWorker(s, std.err)
+	if err != nil {
+		return err
+	}
+	if err := w.crm.migrator.Current(ctx); err != nil {
+		return errors.Join(unready(err), w.close())
+	}
+	return errors.Join(work(w), w.close())
+}
+
+// unready gives a schema that cannot be worked with its exit code: nothing was touched.
+func unready(err error) error {
+	var lacks *postgres.PlatformError
+	if errors.Is(err, postgres.ErrSchemaBehind) || errors.As(err, &lacks) {
+		return &exitError{exitUsage, err}
+	}
+	return err
+}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -62,7 +63,8 @@ func (e *Error) Error() string {
 // given is a value as one source has it.
 type given struct{ text, origin string }
 
-// Load reads the sources. required names keys that must be set. The error is an *Error.
+// Load reads the sources. required names keys that must be set; of several parted by "|", one.
+// The error is an *Error.
 func Load(sources Sources, required ...string) (Settings, []Value, error) {
 	var problems []Problem
 	layers := []map[string]given{
@@ -72,6 +74,7 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 		fromFlags(sources.Flags, &problems),
 	}
 	var s Settings
+	set, bad := make(map[string]bool), make(map[string]bool)
 	values := make([]Value, 0, len(table))
 	for _, d := range table {
 		var effective given
@@ -80,24 +83,27 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 				effective = g
 			}
 		}
-		shown := effective.text
-		if d.secret {
-			shown = mask(shown)
-		}
+		shown := d.show(effective.text)
 		values = append(values, Value{Key: d.key, Value: shown, Origin: effective.origin})
-		if effective.text == "" && effective.origin == "default" {
-			if slices.Contains(required, d.key) {
-				problems = append(problems, Problem{Key: d.key, Allowed: "is not set; " + d.allowed + ". Set it in the file, as " + d.env() + " or with --set"})
-			}
+		if effective.text == "" && effective.origin == origin {
 			continue
 		}
+		set[d.key] = true
 		if !d.set(&s, effective.text) {
+			bad[d.key] = true
 			problems = append(problems, Problem{d.key, shown, effective.origin, "allowed is " + d.allowed})
 		}
 	}
-	if len(problems) == 0 && s.Database.LockTimeout >= s.Database.StatementTimeout {
-		problems = append(problems, Problem{"database.lock_timeout", s.Database.LockTimeout.String(), "",
-			"must be shorter than database.statement_timeout, which is " + s.Database.StatementTimeout.String()})
+	for _, one := range required {
+		keys := strings.Split(one, "|")
+		if !slices.ContainsFunc(keys, func(key string) bool { return set[key] }) {
+			problems = append(problems, missing(keys[0]))
+		}
+	}
+	if !bad[lockTimeout] && !bad[statementTimeout] && s.Database.LockTimeout >= s.Database.StatementTimeout {
+		at := slices.IndexFunc(values, func(v Value) bool { return v.Key == lockTimeout })
+		problems = append(problems, Problem{lockTimeout, values[at].Value, values[at].Origin,
+			"must be shorter than " + statementTimeout + ", which is " + s.Database.StatementTimeout.String()})
 	}
 	if len(problems) > 0 {
 		return Settings{}, values, &Error{problems}
@@ -108,12 +114,22 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 	return s, values, nil
 }
 
+// origin of what nobody set.
+const origin = "default"
+
+const lockTimeout, statementTimeout = "database.lock_timeout", "database.statement_timeout"
+
 func defaults() map[string]given {
 	layer := make(map[string]given)
 	for _, d := range table {
-		layer[d.key] = given{d.fallback, "default"}
+		layer[d.key] = given{d.fallback, origin}
 	}
 	return layer
+}
+
+func missing(key string) Problem {
+	d := table[slices.IndexFunc(table, func(d setting) bool { return d.key == key })]
+	return Problem{Key: key, Allowed: "is not set; allowed is " + d.allowed + ". Set it in the file, as " + d.env() + " or with --set"}
 }
 
 func known(key string) bool {
@@ -124,6 +140,9 @@ func unknown(key, origin string) Problem {
 	return Problem{Key: key, Origin: origin, Allowed: "there is no such setting; `pinworker config` lists them"}
 }
 
+// nesting parts the levels of a key while a file is read: no key holds it.
+const nesting = "\x00"
+
 func fromFile(path string, problems *[]Problem) map[string]given {
 	layer := make(map[string]given)
 	if path == "" {
@@ -133,26 +152,32 @@ func fromFile(path string, problems *[]Problem) map[string]given {
 		if pathError := (*fs.PathError)(nil); errors.As(err, &pathError) {
 			err = pathError.Err
 		}
-		*problems = append(*problems, Problem{Key: "--config", Value: path, Allowed: "cannot be read as YAML: " + err.Error()})
+		*problems = append(*problems, Problem{Key: "--config or PINWORKER_CONFIG", Value: path, Allowed: "cannot be read: " + err.Error()})
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		unreadable(err)
 		return layer
 	}
-	file := koanf.New(".")
+	file := koanf.New(nesting)
 	if err := file.Load(rawbytes.Provider(text), yaml.Parser()); err != nil {
 		unreadable(err)
 		return layer
 	}
 	keys := file.Keys()
 	slices.Sort(keys)
-	for _, key := range keys {
-		if !known(key) {
+	for _, nested := range keys {
+		key, value := strings.ReplaceAll(nested, nesting, "."), file.Get(nested)
+		switch {
+		case value == nil && slices.ContainsFunc(table, func(d setting) bool { return strings.HasPrefix(d.key, key+".") }):
+			continue // a section without anything in it
+		case strings.Contains(nested, "."):
+			*problems = append(*problems, Problem{Key: key, Origin: path, Allowed: "keys are nested in the file, not dotted"})
+			continue
+		case !known(key):
 			*problems = append(*problems, unknown(key, path))
 			continue
 		}
-		value := file.Get(key)
 		if list, ok := value.([]any); ok {
 			parts := make([]string, len(list))
 			for i, part := range list {
@@ -174,11 +199,14 @@ func (d setting) same(a, b string) bool {
 	return a == b || d.set(&first, a) && d.set(&second, b) && reflect.DeepEqual(first, second)
 }
 
-// notSetting reports whether a variable of ours is no setting: where the file is, and what tests
-// are run against.
+// notSetting reports whether a variable that begins as ours do is no setting: where the file is,
+// what tests are run against, and what Kubernetes adds.
 func notSetting(name string) bool {
-	return name == "PINWORKER_CONFIG" || strings.HasPrefix(name, "PINWORKER_TEST_")
+	return name == "PINWORKER_CONFIG" || strings.HasPrefix(name, "PINWORKER_TEST_") || serviceLink.MatchString(name)
 }
+
+// serviceLink matches what Kubernetes tells every pod of a Service that is named pinworker.
+var serviceLink = regexp.MustCompile(`^PINWORKER_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)$`)
 
 func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
 	layer := make(map[string]given)
@@ -194,8 +222,8 @@ func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
 		platform, isPlatform := variables[d.platform]
 		switch {
 		case isOwn && isPlatform && !d.same(own, platform):
-			*problems = append(*problems, Problem{d.key, own, d.env(),
-				fmt.Sprintf("disagrees with %s = %q: set one of the two", d.platform, platform)})
+			*problems = append(*problems, Problem{d.key, d.show(own), d.env(),
+				fmt.Sprintf("disagrees with %s = %q: set one of the two", d.platform, d.show(platform))})
 		case isOwn:
 			layer[d.key] = given{own, d.env()}
 		case isPlatform:
@@ -219,14 +247,16 @@ func fromFlags(flags []string, problems *[]Problem) map[string]given {
 	layer := make(map[string]given)
 	for _, flag := range flags {
 		key, value, ok := strings.Cut(flag, "=")
+		at := slices.IndexFunc(table, func(d setting) bool { return d.key == key })
 		earlier, twice := layer[key]
 		switch {
 		case !ok:
-			*problems = append(*problems, Problem{Key: "--set", Value: flag, Allowed: "allowed is key=value"})
-		case !known(key):
+			*problems = append(*problems, Problem{Key: "--set", Value: mask(flag), Allowed: "allowed is key=value"})
+		case at < 0:
 			*problems = append(*problems, unknown(key, "--set"))
-		case twice && earlier.text != value:
-			*problems = append(*problems, Problem{key, value, "--set", fmt.Sprintf("disagrees with --set %s=%s", key, earlier.text)})
+		case twice && !table[at].same(earlier.text, value):
+			d := table[at]
+			*problems = append(*problems, Problem{key, d.show(value), "--set", "disagrees with --set " + key + "=" + d.show(earlier.text)})
 		default:
 			layer[key] = given{value, "--set"}
 		}
@@ -234,20 +264,29 @@ func fromFlags(flags []string, problems *[]Problem) map[string]given {
 	return layer
 }
 
-// mask hides a URL's password; what is no URL is hidden whole.
+// show is a value as people may see it.
+func (d setting) show(text string) string {
+	if d.secret && text != "" {
+		return mask(text)
+	}
+	return text
+}
+
+// mask hides the passwords of a URL; of what is no URL, all but plain words.
 func mask(text string) string {
+	const hidden = "xxxxx" // as url.Redacted has it
 	u, err := url.Parse(text)
 	switch {
-	case text == "":
-		return ""
-	case err != nil || u.Host == "":
-		return "***"
+	case err != nil, u.Host == "" && strings.ContainsAny(text, ":=@/"):
+		return hidden
 	}
 	query := u.Query()
-	if query.Has("password") {
-		query.Set("password", "***")
-		u.RawQuery = query.Encode()
+	for name := range query {
+		if strings.Contains(name, "password") {
+			query.Set(name, hidden)
+		}
 	}
+	u.RawQuery = query.Encode()
 	return u.Redacted()
 }
 

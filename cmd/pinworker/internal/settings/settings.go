@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Settings are the effective values.
@@ -173,7 +176,11 @@ var table = []setting{
 
 func postgresURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Host != ""
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return false
+	}
+	_, err = pgxpool.ParseConfig(text)
+	return err == nil
 }
 
 func number(text string, low, high int, to *int) bool {
@@ -187,13 +194,19 @@ func boolean(text string, to *bool) bool {
 	return text == "true" || text == "false"
 }
 
+// timeSpan is .NET's form of a duration, [d.]hh:mm:ss.
+var timeSpan = regexp.MustCompile(`^(?:(\d{1,3})\.)?([01]?\d|2[0-3]):([0-5]\d):([0-5]\d)$`)
+
 // duration takes Go's form (1h30m) and .NET's (01:30:00).
 func duration(text string, low, high time.Duration, to *time.Duration) bool {
 	var err error
-	if parts := strings.Split(text, ":"); len(parts) == 3 {
-		text = parts[0] + "h" + parts[1] + "m" + parts[2] + "s"
+	if parts := timeSpan.FindStringSubmatch(text); parts != nil {
+		days, _ := strconv.Atoi(parts[1]) // digits, or none
+		*to, err = time.ParseDuration(parts[2] + "h" + parts[3] + "m" + parts[4] + "s")
+		*to += time.Duration(days) * 24 * time.Hour
+	} else {
+		*to, err = time.ParseDuration(text)
 	}
-	*to, err = time.ParseDuration(text)
 	return err == nil && *to >= low && *to <= high
 }
 

@@ -119,7 +119,7 @@ jobs: {lead-expiration: {batch_size: many, cap: 5}}
 		`http.listen = "8080" (--set): allowed is an address`,
 		`colour (--set): there is no such setting`,
 		`--set = "verbose": allowed is key=value`,
-		`kafka.brokers: is not set; host:port, several of them parted by commas. Set it in the file, as PINWORKER_KAFKA_BROKERS`,
+		`kafka.brokers: is not set; allowed is host:port, several of them parted by commas. Set it in the file, as PINWORKER_KAFKA_BROKERS`,
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, w) }) {
@@ -149,8 +149,54 @@ func TestLoad_TwoSpellingsInOneSourceMustAgree(t *testing.T) {
 
 func TestLoad_ALockTimeoutMustBeShorterThanAStatements(t *testing.T) {
 	got := refused(t, settings.Sources{Flags: []string{"database.lock_timeout=30s"}})
-	if len(got) != 1 || !strings.Contains(got[0], "must be shorter than database.statement_timeout, which is 20s") {
+	if len(got) != 1 || got[0] != `database.lock_timeout = "30s" (--set): must be shorter than database.statement_timeout, which is 20s` {
 		t.Errorf("problems %q", got)
+	}
+	if got := refused(t, settings.Sources{Flags: []string{"database.lock_timeout=30s", "log.level=loud"}}); len(got) != 2 {
+		t.Errorf("problems %q; want both at once", got)
+	}
+}
+
+func TestLoad_KeysAreNestedInTheFileNotDotted(t *testing.T) {
+	path := file(t, "jobs.lead-expiration.batch_size: 77\njobs: {lead-expiration: {batch_size: 88}}")
+	got := refused(t, settings.Sources{File: path})
+	if want := "jobs.lead-expiration.batch_size (" + path + "): keys are nested in the file, not dotted"; len(got) != 1 || got[0] != want {
+		t.Errorf("problems %q; want %q", got, want)
+	}
+}
+
+func TestLoad_AnEmptySectionSetsNothing(t *testing.T) {
+	if s, _ := load(t, settings.Sources{File: file(t, "jobs:\n  lead-expiration:\nlog:\n")}); s.LeadExpiration.BatchSize != 500 {
+		t.Errorf("settings %+v; want the defaults", s)
+	}
+}
+
+func TestLoad_TwoFlagsThatMeanTheSameAgree(t *testing.T) {
+	load(t, settings.Sources{Flags: []string{"jobs.lead-expiration.interval=1h", "jobs.lead-expiration.interval=60m"}})
+}
+
+func TestLoad_AContextsOwnDatabaseIsEnough(t *testing.T) {
+	s, _ := load(t, settings.Sources{Flags: []string{"contexts.crm.database.url=postgres://db/crm"}}, "database.url|contexts.crm.database.url")
+	if s.CRMDatabaseURL != "postgres://db/crm" {
+		t.Errorf("crm's database is %q", s.CRMDatabaseURL)
+	}
+	if got := refused(t, settings.Sources{}, "database.url|contexts.crm.database.url"); len(got) != 1 || !strings.HasPrefix(got[0], "database.url: is not set") {
+		t.Errorf("problems %q", got)
+	}
+}
+
+func TestLoad_WhatKubernetesTellsOfAServiceIsNoSetting(t *testing.T) {
+	load(t, settings.Sources{Environ: []string{
+		"PINWORKER_SERVICE_HOST=10.0.0.1", "PINWORKER_SERVICE_PORT=8080", "PINWORKER_SERVICE_PORT_HTTP=8080",
+		"PINWORKER_PORT=tcp://10.0.0.1:8080", "PINWORKER_PORT_8080_TCP_ADDR=10.0.0.1",
+	}})
+}
+
+func TestLoad_AURLThatTheDriverRefusesIsAProblem(t *testing.T) {
+	for _, url := range []string{"postgres://db/pin?sslmode=bogus", "postgres://db:99999/pin", "mysql://db/pin"} {
+		if got := refused(t, settings.Sources{Flags: []string{"database.url=" + url}}); len(got) != 1 {
+			t.Errorf("%s: problems %q; want one", url, got)
+		}
 	}
 }
 
@@ -170,10 +216,16 @@ func TestLoad_AFileThatCannotBeReadIsAProblem(t *testing.T) {
 }
 
 func TestLoad_ShowsNoSecret(t *testing.T) {
-	for _, url := range []string{
-		"postgres://pin:hunter2@db:5432/pin", "postgres://db:5432/pin?user=pin&password=hunter2", "postgres://pin:hunter2@[",
+	for _, flags := range [][]string{
+		{"database.url=postgres://pin:hunter2@db:5432/pin"},
+		{"database.url=postgres://db:5432/pin?user=pin&password=hunter2"},
+		{"database.url=postgres://db:5432/pin?sslpassword=hunter2"},
+		{"database.url=postgres://pin:hunter2@["},
+		{"database.url=hunter2@db"},
+		{"database.url=postgres://pin:hunter2@db/pin", "database.url=postgres://pin:hunter22@db/pin"},
+		{"postgres://pin:hunter2@db/pin"},
 	} {
-		_, values, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + url}})
+		_, values, err := settings.Load(settings.Sources{Flags: flags})
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error tells the password: %v", err)
 		}
@@ -186,12 +238,12 @@ func TestLoad_ShowsNoSecret(t *testing.T) {
 }
 
 func TestLoad_Durations(t *testing.T) {
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "00:05:00": 5 * time.Minute} {
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "00:05:00": 5 * time.Minute, "1.02:00:00": 26 * time.Hour} {
 		if s, _ := load(t, settings.Sources{Flags: []string{"jobs.lead-expiration.interval=" + text}}); s.LeadExpiration.Interval != want {
 			t.Errorf("%s is %s; want %s", text, s.LeadExpiration.Interval, want)
 		}
 	}
-	for _, text := range []string{"", "0s", "-1h", "3600", "1:2", "00:00:00", "a:b:c", "169h"} {
+	for _, text := range []string{"", "0s", "-1h", "3600", "1:2", "00:00:00", "a:b:c", "169h", "00:00:90", "24:00:00", "1.2.3:00:00"} {
 		if got := refused(t, settings.Sources{Flags: []string{"jobs.lead-expiration.interval=" + text}}); len(got) != 1 {
 			t.Errorf("%q: problems %q; want one", text, got)
 		}
