@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	pkgerrors "github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -142,6 +143,28 @@ func TestLeadExpiration_TellsACycleAsSpecified(t *testing.T) {
 			t.Errorf("%s = %v; want %v", name, got, want)
 		}
 	}
+	const lateness = (60 + 59 + 58) * 60 // each lead's, from its ExpiresAt to noon
+	if got := o.sum("crm_lead_expiration_lateness_seconds"); got != lateness {
+		t.Errorf("lateness of %v s in all; want %v", got, lateness)
+	}
+	for _, line := range o.lines("elapsedMs") {
+		if strings.HasPrefix(line, "batch.processed") && !strings.Contains(line, "elapsedMs=") {
+			t.Errorf("without elapsedMs: %s", line)
+		}
+	}
+	tenants := 0
+	for _, s := range o.spans.Ended() {
+		for _, e := range s.Events() {
+			for _, a := range e.Attributes {
+				if string(a.Key) == "tenant.id" {
+					tenants++
+				}
+			}
+		}
+	}
+	if tenants != 3 {
+		t.Errorf("%d items with their tenant on spans; want 3", tenants)
+	}
 	if o.metric("job_last_success_timestamp_seconds") == 0 {
 		t.Error("the success is not told")
 	}
@@ -151,6 +174,67 @@ func TestLeadExpiration_TellsACycleAsSpecified(t *testing.T) {
 	}
 	if want := []string{"lead-expiration batch", "lead-expiration batch", "lead-expiration batch", "lead-expiration cycle"}; !slices.Equal(spans, want) {
 		t.Errorf("spans %v; want %v", spans, want)
+	}
+}
+
+func (o *observed) sum(histogram string) float64 {
+	o.Helper()
+	families, err := o.registry.Gather()
+	if err != nil {
+		o.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == histogram {
+			return f.GetMetric()[0].GetHistogram().GetSampleSum()
+		}
+	}
+	return 0
+}
+
+// stops lets a cycle see its backlog and then ends it.
+type stops struct {
+	ports.DueLeads
+	backlog func() float64
+	seen    *float64
+}
+
+func (s stops) Transition(ctx context.Context, c ports.Claim, r ports.Rule[crm.Lead, crm.Event]) (ports.Outcome[crm.Lead, crm.Event], error) {
+	*s.seen = s.backlog()
+	return s.DueLeads.Transition(ctx, c, r)
+}
+
+func TestLeadExpiration_TellsTheBacklogBeforeTheCycleToo(t *testing.T) {
+	var o *observed
+	var seen float64
+	o = observe(t, func(leads ports.DueLeads) ports.DueLeads {
+		return stops{leads, func() float64 { return o.metric("crm_lead_expiration_backlog") }, &seen}
+	})
+	o.register(1)
+	if _, err := o.cycle(t.Context(), cycle.Begin(portstest.Noon)); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 1 || o.metric("crm_lead_expiration_backlog") != 0 {
+		t.Errorf("backlog %v before, %v after; want 1, 0", seen, o.metric("crm_lead_expiration_backlog"))
+	}
+}
+
+func TestJobs_TellTheInterval(t *testing.T) {
+	o := observe(t, asItIs)
+	telemetry.NewJobs(prometheus.WrapRegistererWithPrefix("other_", o.registry)).Interval("lead-expiration", time.Hour)
+	if got := o.metric("other_job_interval_seconds"); got != 3600 {
+		t.Errorf("interval %v; want 3600", got)
+	}
+}
+
+func TestNewLogger_TellsAnErrorsTextWithoutItsStack(t *testing.T) {
+	var out bytes.Buffer
+	log, err := telemetry.NewLogger(&out, slog.LevelInfo, "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("stopped", "error", pkgerrors.New("router close timeout"))
+	if !strings.HasSuffix(out.String(), "error=\"router close timeout\"\n") {
+		t.Errorf("log %q", out.String())
 	}
 }
 

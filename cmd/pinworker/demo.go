@@ -406,7 +406,6 @@ func (d *demo) drain(ctx context.Context) error {
 func (d *demo) check(ctx context.Context) error {
 	d.tell("\n")
 	d.say("Reading Kafka back and verifying every row against its events ...")
-	d.tell("\n")
 	records, err := embedded.ReadAll(ctx, d.brokers, published.TopicLeadExpired)
 	if err != nil {
 		return err

@@ -430,6 +430,11 @@ func TestServe_ADueLeadReachesKafka(t *testing.T) {
 	if _, body := s.get("/metrics"); !strings.Contains(body, "crm_lead_expiration_expired_total 40") {
 		t.Errorf("/metrics tells of no 40 leads")
 	}
+	p.execute("DELETE FROM crm.goose_worker WHERE version_id = 4")
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "pinworker migrate up") {
+		t.Errorf("/readyz %d %s; want 503, the schema is behind", status, body)
+	}
+	p.execute("INSERT INTO crm.goose_worker (version_id, is_applied) VALUES (4, true)")
 	if code := s.stop(); code != exitDone {
 		t.Errorf("exit %d: %s", code, &s.log)
 	}
@@ -587,9 +592,20 @@ func program(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *locke
 	return cmd, stdout, stderr, folder
 }
 
-// nothingLeft checks that a program left no files; a cache of fetched programs is none.
+// nothingLeft checks that a program left no files (a cache of fetched programs is none) and no
+// processes: those of a server are told by its folder.
 func nothingLeft(t *testing.T, folder string) {
 	t.Helper()
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(commands) == 0 {
+		t.Fatalf("no processes at all: %v", err)
+	}
+	for _, path := range commands {
+		command, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(command, []byte(folder)) {
+			t.Errorf("still runs: %q", command)
+		}
+	}
 	left, err := filepath.Glob(filepath.Join(folder, "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

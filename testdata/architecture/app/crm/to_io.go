@@ -1,0 +1,3 @@
+package crm
+
+import _ "database/sql"

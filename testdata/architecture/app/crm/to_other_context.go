@@ -1,0 +1,3 @@
+package crm
+
+import _ "github.com/pin-platform/pinworker/app/calendar"

@@ -1,0 +1,5 @@
+package crm
+
+import clock "time"
+
+var later = clock.Now()

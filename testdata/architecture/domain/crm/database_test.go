@@ -1,0 +1,3 @@
+package crm
+
+import _ "github.com/jackc/pgx/v5"
