@@ -197,7 +197,7 @@ func TestMutant(t *testing.T) {
 	portstest.Leads(t, func(*testing.T) portstest.LeadStore {
 		leads := mutants[name]
 		leads.Leads = memory.NewLeads()
-		lock := leads.Leads.Lock
+		lock := leads.Lock
 		if leads.lock != nil {
 			lock = leads.lock
 		}

@@ -51,13 +51,13 @@ func withoutValues(err error) error {
 	if !errors.As(err, &pg) || !refused(err) {
 		return err
 	}
-	about := "SQLSTATE " + pg.Code
+	about := []string{"SQLSTATE " + pg.Code}
 	for _, named := range [][2]string{{"constraint", pg.ConstraintName}, {"column", pg.ColumnName}, {"table", pg.TableName}} {
 		if named[1] != "" {
-			about += ", " + named[0] + " " + named[1]
+			about = append(about, named[0]+" "+named[1])
 		}
 	}
-	return redactedError{err: err, text: strings.ReplaceAll(err.Error(), pg.Error(), "refused by the database: "+about)}
+	return redactedError{err: err, text: strings.ReplaceAll(err.Error(), pg.Error(), "refused by the database: "+strings.Join(about, ", "))}
 }
 
 type redactedError struct {

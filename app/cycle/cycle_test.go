@@ -237,13 +237,13 @@ func TestDrain_RefusesLimitsThatAreNotAbove0(t *testing.T) {
 }
 
 func TestDrain_HoldsAFailureBackForLongerAndLongerFromTheThirdInARow(t *testing.T) {
-	for streak, want := range map[int]time.Duration{1: 0, 2: 0, 3: 2, 4: 4, 5: 8, 6: 10, 7: 10, 100: 10} {
+	for streak, want := range map[int]int{1: 0, 2: 0, 3: 2, 4: 4, 5: 8, 6: 10, 7: 10, 100: 10} {
 		q := &queue{items: 3, poison: map[int]bool{2: true}, streak: streak}
 		if _, err := drain(t, q, 3, 10); err != nil {
 			t.Fatal(err)
 		}
 		if len(q.held) != 1 || q.held[0].Item != place(2).ID || !errors.Is(q.held[0].Err, errPoison) ||
-			q.held[0].NextAttempt != tick.AsOf.Add(want*time.Hour) {
+			q.held[0].NextAttempt != tick.AsOf.Add(time.Duration(want)*time.Hour) {
 			t.Errorf("failure %d in a row: held %+v; want the culprit for %d intervals", streak, q.held, want)
 		}
 	}

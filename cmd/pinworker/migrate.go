@@ -10,93 +10,105 @@ import (
 )
 
 func newMigrate(global *globals, std streams) *cobra.Command {
-	cmd := &cobra.Command{
+	m := migrate{global: global, std: std}
+	return parent(&cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database's schema up to date",
-		Long: `Applies the worker's migrations: its event store, its outbox, the indexes that the jobs
-poll by. The platform's own tables (crm.leads, ...) are there already in a real system; a new
-one, or a test, creates them with --with-platform-tables.`,
-	}
-	var platform bool
-	withPlatform := func(cmd *cobra.Command, about string) *cobra.Command {
-		cmd.Flags().BoolVar(&platform, "with-platform-tables", false, about)
-		cmd.Args = cobra.NoArgs
-		return cmd
-	}
-	// each runs work on the sets in turn and shows their steps.
-	each := func(sets func() []postgres.Set, nothing string, work func(*cobra.Command, *postgres.Migrator, postgres.Set) ([]postgres.Migration, error)) func(*cobra.Command, []string) error {
-		return command(func(cmd *cobra.Command, _ []string) error {
-			s, _, err := global.load(os.Environ(), databaseURL)
-			if err != nil {
-				return err
-			}
-			db, err := openDatabase(s, s.CRMDatabaseURL)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			migrator := postgres.NewMigrator(db, "crm")
-			defer migrator.Close() //nolint:errcheck // what it did is known by then
-			var steps []postgres.Migration
-			for _, set := range sets() {
-				done, err := work(cmd, migrator, set)
-				steps = append(steps, done...)
-				if err != nil {
-					return err
-				}
-			}
-			return printSteps(std, global.json, cmd.Name() == "down", steps, nothing)
+		Long: `Applies the worker's migrations: its event store, its outbox, its quarantine, the indexes that
+the jobs poll by. The platform's own tables (crm.leads, ...) are there already in a real system,
+and are checked first: what they lack is named before anything changes. A new system, or a
+test, creates them with --with-platform-tables.`,
+	}, m.up(), m.status(), m.down())
+}
+
+// migrate is what the subcommands share.
+type migrate struct {
+	global   *globals
+	std      streams
+	platform bool
+}
+
+func (m *migrate) up() *cobra.Command {
+	cmd := m.command("up", "Apply what is pending", "create the platform's tables as well, for a new system")
+	cmd.Example = "  pinworker migrate up\n  pinworker migrate up --with-platform-tables"
+	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
+		return m.each(m.sets(), "Nothing to do: the schema is up to date.", false, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
+			return db.Up(cmd.Context(), set)
 		})
-	}
-	up := withPlatform(&cobra.Command{
-		Use: "up", Short: "Apply what is pending",
-		Example: "  pinworker migrate up\n  pinworker migrate up --with-platform-tables",
-	}, "create the platform's tables as well, for a new system")
-	up.RunE = each(func() []postgres.Set {
-		if platform {
-			return []postgres.Set{postgres.PlatformSet, postgres.WorkerSet}
-		}
-		return []postgres.Set{postgres.WorkerSet}
-	}, "Nothing to do: the schema is up to date.", func(cmd *cobra.Command, m *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
-		return m.Up(cmd.Context(), set)
 	})
+	return cmd
+}
 
-	status := withPlatform(&cobra.Command{
-		Use: "status", Short: "Show what is applied and what is pending",
-		Example: "  pinworker migrate status --json",
-	}, "show the platform's set as well")
-	status.RunE = each(func() []postgres.Set {
-		if platform {
-			return []postgres.Set{postgres.PlatformSet, postgres.WorkerSet}
-		}
-		return []postgres.Set{postgres.WorkerSet}
-	}, "There are no migrations.", func(cmd *cobra.Command, m *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
-		return m.Status(cmd.Context(), set)
+func (m *migrate) status() *cobra.Command {
+	cmd := m.command("status", "Show what is applied and what is pending", "show the platform's set as well")
+	cmd.Example = "  pinworker migrate status --json"
+	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
+		return m.each(m.sets(), "There are no migrations.", false, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
+			return db.Status(cmd.Context(), set)
+		})
 	})
+	return cmd
+}
 
-	down := withPlatform(&cobra.Command{
-		Use: "down", Short: "Take back the newest migration, and the data in what it drops",
-		Long: `Takes back the newest migration of the worker's set, with the data in what it drops: events,
-messages that are not published yet. It asks for --yes.`,
-		Example: "  pinworker migrate down --yes",
-	}, "take back the newest migration of the platform's set instead")
+func (m *migrate) down() *cobra.Command {
+	cmd := m.command("down", "Take back the newest migration, and the data in what it drops",
+		"take back the newest migration of the platform's set instead")
+	cmd.Long = `Takes back the newest migration of the worker's set, with the data in what it drops: events,
+messages that are not published yet. It asks for --yes.`
+	cmd.Example = "  pinworker migrate down --yes"
 	var yes bool
-	down.Flags().BoolVar(&yes, "yes", false, "drop the data as well")
-	takeBack := each(func() []postgres.Set {
-		if platform {
-			return []postgres.Set{postgres.PlatformSet}
-		}
-		return []postgres.Set{postgres.WorkerSet}
-	}, "Nothing to do: nothing is applied.", func(cmd *cobra.Command, m *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
-		return m.Down(cmd.Context(), set)
-	})
-	down.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.Flags().BoolVar(&yes, "yes", false, "drop the data as well")
+	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		if !yes {
 			return usage("migrate down drops data with what it takes back: say --yes, if that is meant")
 		}
-		return takeBack(cmd, args)
+		newest := m.sets()[:1] // the platform's, where it was asked for
+		return m.each(newest, "Nothing to do: nothing is applied.", true, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
+			return db.Down(cmd.Context(), set)
+		})
+	})
+	return cmd
+}
+
+func (m *migrate) command(name, short, aboutPlatform string) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}
+	cmd.Flags().BoolVar(&m.platform, "with-platform-tables", false, aboutPlatform)
+	return cmd
+}
+
+// sets are those that a command is about, in the order in which they depend on each other.
+func (m *migrate) sets() []postgres.Set {
+	if m.platform {
+		return []postgres.Set{postgres.PlatformSet, postgres.WorkerSet}
 	}
-	return parent(cmd, up, status, down)
+	return []postgres.Set{postgres.WorkerSet}
+}
+
+// each runs work on sets in turn and shows their steps, or says that there are none.
+func (m *migrate) each(
+	sets []postgres.Set, nothing string, takenBack bool,
+	work func(*postgres.Migrator, postgres.Set) ([]postgres.Migration, error),
+) error {
+	s, _, err := m.global.load(os.Environ(), databaseURL)
+	if err != nil {
+		return err
+	}
+	db, err := openDatabase(s, s.CRMDatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	migrator := postgres.NewMigrator(db, "crm")
+	defer migrator.Close() //nolint:errcheck // what it did is known by then
+	var steps []postgres.Migration
+	for _, set := range sets {
+		done, err := work(migrator, set)
+		steps = append(steps, done...)
+		if err != nil {
+			return err
+		}
+	}
+	return printSteps(m.std, m.global.json, takenBack, steps, nothing)
 }
 
 func printSteps(std streams, asJSON, takenBack bool, steps []postgres.Migration, nothing string) error {

@@ -127,17 +127,15 @@ func (g *grid) flush() error {
 	}
 	var b strings.Builder
 	for _, cells := range g.rows {
-		line := ""
+		padded := make([]string, len(cells))
 		for i, cell := range cells {
 			text := fmt.Sprint(cell)
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
-			if right[i] {
-				line += pad + text + "   "
-			} else {
-				line += text + pad + "   "
+			if padded[i] = text + pad; right[i] {
+				padded[i] = pad + text
 			}
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		b.WriteString(strings.TrimRight(strings.Join(padded, "   "), " ") + "\n")
 	}
 	_, err := io.WriteString(g.w, b.String())
 	return err
