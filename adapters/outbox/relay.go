@@ -20,6 +20,7 @@ type RelayConfig struct {
 	BatchSize     int           // messages a round
 	PollInterval  time.Duration // how often an idle relay looks, if nothing wakes it
 	ShutdownGrace time.Duration // how long a stop waits for what is in flight
+	HoldFor       time.Duration // how long a refused message waits at first; up to 60 times as long later
 	// Refused reports whether an error is about the message itself, so that others of its
 	// lane need not wait for it. Any other error is an outage, and backs the lane off.
 	Refused func(error) bool
@@ -46,6 +47,10 @@ type Relay struct {
 	mu      sync.Mutex
 	state   map[lane]*laneState
 	failing map[string]bool // topics whose lanes are backing off
+
+	// company is held for reading while a round has messages in flight, and for writing while
+	// one message is sent alone: Kafka's client puts messages of all lanes into one batch.
+	company sync.RWMutex
 }
 
 // laneState is what a relay remembers of a lane.
@@ -174,7 +179,7 @@ func (r *Relay) begin(l lane) (*laneState, bool) {
 	defer r.mu.Unlock()
 	state := r.state[l]
 	if state == nil {
-		state = &laneState{backoff: newBackoff(), held: make(map[string]*hold)}
+		state = &laneState{backoff: newBackoff(200*time.Millisecond, 10*time.Second), held: make(map[string]*hold)}
 		r.state[l] = state
 	}
 	if state.running || time.Now().Before(state.notBefore) {
@@ -240,9 +245,8 @@ func (r *Relay) report(topic string, err error) {
 	}
 }
 
-func newBackoff() *backoff.ExponentialBackOff {
+func newBackoff(first, most time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = 200 * time.Millisecond
-	b.MaxInterval = 10 * time.Second
+	b.InitialInterval, b.MaxInterval = first, most
 	return b
 }

@@ -97,7 +97,7 @@ func about(key, version int) ports.Message {
 func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *outbox.Relay, halt, stop func()) {
 	w.Helper()
 	relay = outbox.NewRelay(w.pool, table, publisher, outbox.RelayConfig{
-		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused,
+		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, HoldFor: 50 * time.Millisecond, Refused: kafka.Refused,
 	}, slog.New(w.log))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -322,6 +322,49 @@ func TestRelay_TriesARefusedMessageAgain(t *testing.T) {
 	w.empty()
 	if got := p.attempts(about(1, 1)); got != 4 {
 		t.Errorf("%d attempts; want 4", got)
+	}
+}
+
+func TestRelay_ManyRefusedKeysDoNotStandInTheWayOfSoundOnes(t *testing.T) {
+	w := newWorld(t)
+	const refused, sound = 900, 50
+	bad := make(map[string]bool)
+	var batch []ports.Message
+	for key := range refused {
+		bad[about(key, 1).ID.String()] = true
+		batch = append(batch, about(key, 1))
+	}
+	for key := range sound {
+		batch = append(batch, about(refused+key, 1))
+	}
+	w.write(t.Context(), batch...)
+	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
+		if bad[m.UUID] {
+			return errRefused
+		}
+		return nil
+	}}, time.Second)
+	w.eventually("only the refused wait", func() bool { return len(w.waiting()) == refused })
+	w.write(t.Context(), about(refused+sound, 1))
+	w.eventually("a sound one that comes later goes on as well", func() bool { return len(w.waiting()) == refused })
+}
+
+func TestWriter_MessagesThatATriggerSwallowsAreNoSuccess(t *testing.T) {
+	w := newWorld(t)
+	for _, statement := range []string{
+		"CREATE FUNCTION crm.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+		"CREATE TRIGGER swallow BEFORE INSERT ON crm.outbox FOR EACH ROW EXECUTE FUNCTION crm.swallow()",
+	} {
+		if _, err := w.owner.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writer := outbox.NewWriter(table, "pin/crm", func() {})
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		return writer.Write(t.Context(), tx, ports.RunID{}, []ports.Message{about(1, 1)})
+	})
+	if err == nil {
+		t.Error("the messages are lost, and nobody was told")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -34,7 +35,7 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone
 		return 0, 0, err
 	}
 	sent, outage := r.send(ctx, work, rows, state)
-	state.hold(sent, time.Now(), func(row row, why error) {
+	state.hold(sent, time.Now(), r.config.HoldFor, func(row row, why error) {
 		r.log.Error("outbox message is refused: it waits and is tried again", "topic", l.topic,
 			"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
 	})
@@ -79,6 +80,9 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		result.acked = append(result.acked, w.id)
 		result.keys[w.key] = true
 	}
+	r.company.RLock()
+	leave := sync.OnceFunc(r.company.RUnlock)
+	defer leave()
 	for _, head := range heads {
 		f.emit(work, head)
 	}
@@ -99,12 +103,15 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 			outage = err
 		}
 	}
+	leave()
 	for _, suspect := range suspects {
 		if outage != nil || ctx.Err() != nil {
 			break
 		}
+		r.company.Lock()
 		f.emit(work, suspect)
 		w, err := f.wait(work)
+		r.company.Unlock()
 		switch {
 		case w == nil:
 			return result, err
@@ -119,27 +126,35 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 	return result, outage
 }
 
-// heldKeys returns the keys to pass over, and lets go of those whose time is up.
+// retries is how many of the keys that were refused are tried again in one round. More would
+// keep the sound ones behind them waiting.
+const retries = 10
+
+// heldKeys returns the keys to pass over: those that are held, and those whose time is up but for
+// a few.
 func (s *laneState) heldKeys(now time.Time) []string {
 	keys := make([]string, 0, len(s.held))
+	tried := 0
 	for key, hold := range s.held {
-		if now.Before(hold.until) {
-			keys = append(keys, key)
+		if !now.Before(hold.until) && tried < retries {
+			tried++
+			continue
 		}
+		keys = append(keys, key)
 	}
 	return keys
 }
 
 // hold makes the keys of refused messages wait, each with its own backoff, and forgets the
 // waits of keys that went on.
-func (s *laneState) hold(result sent, now time.Time, refused func(row, error)) {
+func (s *laneState) hold(result sent, now time.Time, first time.Duration, refused func(row, error)) {
 	for key := range result.keys {
 		delete(s.held, key)
 	}
 	for w, err := range result.refused {
 		h := s.held[w.key]
 		if h == nil {
-			h = &hold{backoff: newBackoff()}
+			h = &hold{backoff: newBackoff(first, 60*first)}
 			s.held[w.key] = h
 			refused(*w, err)
 		}

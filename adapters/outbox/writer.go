@@ -138,6 +138,9 @@ func (schema) SchemaInitializingQueries(string) []watermillsql.Query { return ni
 // SubscribeIsolationLevel is never called.
 func (schema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelDefault }
 
+// errFewerMessages rolls a unit back whose messages a trigger has swallowed.
+var errFewerMessages = errors.New("the outbox took fewer messages than were written")
+
 var errWriteOnly = errors.New("the outbox is only written to through watermill-sql")
 
 // txExecutor lets watermill-sql's publisher write within a pgx transaction. It carries the
@@ -150,6 +153,9 @@ type txExecutor struct {
 // ExecContext is the one method that the publisher calls.
 func (e txExecutor) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := e.tx.Exec(e.ctx, query, args...)
+	if topics, ok := args[0].([]string); err == nil && ok && tag.RowsAffected() < int64(len(topics)) {
+		return nil, errFewerMessages
+	}
 	return rowsAffected(tag.RowsAffected()), err
 }
 

@@ -1,8 +1,12 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -33,14 +37,28 @@ type ColumnError struct {
 
 func (e ColumnError) Error() string { return e.Column + " " + e.Why }
 
-// refused reports whether the database refused the data it was given: a data fault. Class P0
-// is a trigger's own RAISE.
+// refused reports whether the database refused the data it was given: a data fault. Beside
+// classes 22 and 23, class 44 is a view's WITH CHECK OPTION, class P0 a trigger's own RAISE. A
+// policy's refusal (42501) is told from a right that was not granted by text only, and so is
+// taken for the latter.
 func refused(err error) bool {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "P0")
+	if errors.As(err, &pg) && len(pg.Code) == 5 {
+		return slices.Contains([]string{"22", "23", "44", "P0"}, pg.Code[:2])
 	}
 	return errors.Is(err, errFewerRows)
+}
+
+// connectionLost reports whether the connection is of no use any more: it broke, the server ends
+// or takes nobody, or it is read-only (25006).
+func connectionLost(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "25006" || strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P")
+	}
+	var network net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &network) && !errors.Is(err, context.Canceled)
 }
 
 // withoutValues returns err with what the database said of refused data replaced by what it

@@ -203,8 +203,12 @@ func (l *Leads) journal(ctx context.Context, tx pgx.Tx, changes []leadChange, fr
 		events = append(events, c.journal...)
 		messages = append(messages, c.messages...)
 	}
-	if err := crmdb.New(tx).AppendEvents(ctx, crmdb.AppendEventsParams(columnsOf(events, from))); err != nil {
+	appended, err := crmdb.New(tx).AppendEvents(ctx, crmdb.AppendEventsParams(columnsOf(events, from)))
+	if err != nil {
 		return fmt.Errorf("append events: %w", err)
+	}
+	if appended < int64(len(events)) {
+		return errFewerRows
 	}
 	if len(messages) == 0 {
 		return nil
@@ -353,12 +357,14 @@ func claimParams(claim ports.Claim) crmdb.ClaimDueLeadsParams {
 	return p
 }
 
-// A cursor's zero moment stands for -infinity, which sorts before all others.
+// beforeAll stands for -infinity in a cursor: PostgreSQL has no moment as early as that.
+var beforeAll = time.Date(-10000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func cursorDue(c ports.Cursor) pgtype.Timestamptz {
-	if c.Due.IsZero() {
+	if c.Due.Equal(beforeAll) {
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	}
-	return asTimestamptz(c.Due)
+	return pgtype.Timestamptz{Time: c.Due, Valid: true}
 }
 
 // next is where the claim that follows begins. A claim that was not filled has seen all up to
@@ -367,7 +373,10 @@ func next(rows []crmdb.CrmLead, claim ports.Claim) ports.Cursor {
 	switch {
 	case len(rows) == claim.Limit:
 		last := rows[len(rows)-1]
-		return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes} // -infinity has the zero Time
+		if last.ExpiresAt.InfinityModifier != pgtype.Finite {
+			return ports.Cursor{Due: beforeAll, ID: last.ID.Bytes} // what is due at infinity is never claimed
+		}
+		return ports.Cursor{Due: last.ExpiresAt.Time, ID: last.ID.Bytes}
 	case !claim.Until.IsZero():
 		return claim.Until
 	}

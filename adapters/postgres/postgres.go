@@ -33,8 +33,9 @@ type Config struct {
 
 // DB is a pool of connections to one context's database.
 type DB struct {
-	Pool  *pgxpool.Pool
-	begin pgx.TxOptions
+	Pool     *pgxpool.Pool
+	begin    pgx.TxOptions
+	patience time.Duration // how long a whole unit of work may take; 0: for ever
 }
 
 // Open prepares a pool; it does not connect yet, so that a worker may start before its
@@ -52,7 +53,7 @@ func Open(config Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the connection pool: %w", err)
 	}
-	return &DB{Pool: pool, begin: pgx.TxOptions{BeginQuery: fmt.Sprintf(
+	return &DB{Pool: pool, patience: 3 * config.StatementTimeout, begin: pgx.TxOptions{BeginQuery: fmt.Sprintf(
 		// Set with the transaction, in one round trip: a pooler in transaction mode keeps no
 		// session, and refuses timeouts as startup parameters.
 		"begin; set local statement_timeout = %d; set local lock_timeout = %d",
@@ -64,8 +65,21 @@ func Open(config Config) (*DB, error) {
 func (db *DB) Close() { db.Pool.Close() }
 
 // transact runs work in a READ COMMITTED transaction. What work returns decides: nil commits.
+//
+// A server that has fallen silent keeps no timeouts, so the unit has a deadline here as well.
+// Where a connection is lost, or is to a server that is only a standby by now, the others of
+// the pool are too, and are given up.
 func (db *DB) transact(ctx context.Context, work func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, db.Pool, db.begin, work)
+	if db.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, db.patience)
+		defer cancel()
+	}
+	err := pgx.BeginTxFunc(ctx, db.Pool, db.begin, work)
+	if connectionLost(err) {
+		db.Pool.Reset()
+	}
+	return err
 }
 
 // Writable returns nil where the database can be reached and written to. A standby, or a
@@ -78,6 +92,7 @@ func (db *DB) Writable(ctx context.Context) error {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	if readOnly {
+		db.Pool.Reset() // after a failover the next connection may lead to the new primary
 		return ErrReadOnly
 	}
 	return nil

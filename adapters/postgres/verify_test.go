@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/adapters/postgres"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/app/cycle"
 	"github.com/pin-platform/pinworker/app/verify"
 	"github.com/pin-platform/pinworker/domain/crm"
 	"github.com/pin-platform/pinworker/ports"
@@ -255,5 +257,74 @@ func TestRole_CannotReadPersonalDataNorRewriteHistory(t *testing.T) {
 		if !errors.As(err, &pg) || pg.Code != "42501" {
 			t.Errorf("%s: %v; want it forbidden", forbidden, err)
 		}
+	}
+}
+
+func TestLeads_YearOneIsPoisonAndTheCursorMovesOn(t *testing.T) {
+	store, db := leadStore(t)
+	const n = 5
+	execute(t, db, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
+		'Active', '0001-01-01 00:00:00Z', NULL, 1, now(), now() FROM generate_series(1, $1)`, n)
+	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
+		cycle.Limits{BatchSize: 2, MaxBatches: 20, Interval: time.Hour})
+	if err != nil || summary.Failed != n || summary.Capped {
+		t.Errorf("summary %+v, %v; want each to fail once", summary, err)
+	}
+}
+
+func TestLeads_EventsThatATriggerSwallowsUndoTheUnit(t *testing.T) {
+	store, db := leadStore(t)
+	due(t, store, 1)
+	execute(t, db, "CREATE FUNCTION crm.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+	execute(t, db, "CREATE TRIGGER swallow BEFORE INSERT ON crm.domain_events FOR EACH ROW EXECUTE FUNCTION crm.swallow()")
+	outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) > 0 {
+		t.Errorf("outcome %+v, %v, messages %v; want the lead failed, and nothing written", outcome, err, store.Messages())
+	}
+}
+
+func TestLeads_ADrainSurvivesAConnectionThatIsKilledBetweenPages(t *testing.T) {
+	store, db := leadStore(t)
+	due(t, store, 40)
+	pages := 0
+	killing := pageHook{store.Due, func() {
+		if pages++; pages == 3 {
+			execute(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker' AND datname = current_database()")
+		}
+	}}
+	summary, err := cycle.Drain(t.Context(), killing, appcrm.Expire, cycle.Begin(portstest.Noon),
+		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour})
+	if err != nil || summary.Applied != 40 {
+		t.Errorf("summary %+v, %v; want all expired in this cycle", summary, err)
+	}
+}
+
+// pageHook does something before each page.
+type pageHook struct {
+	ports.DueLeads
+	before func()
+}
+
+func (p pageHook) Transition(ctx context.Context, c ports.Claim, r ports.Rule[crm.Lead, crm.Event]) (ports.Outcome[crm.Lead, crm.Event], error) {
+	p.before()
+	return p.DueLeads.Transition(ctx, c, r)
+}
+
+func TestDB_ComesBackFromAReadOnlyPhaseByItself(t *testing.T) {
+	store, db := leadStore(t)
+	due(t, store, 2)
+	limits := cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour}
+	var name string
+	if err := db.Pool.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
+	execute(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker' AND datname = current_database()")
+	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits); summary.Applied > 0 || err == nil && summary.Faults == 0 {
+		t.Errorf("summary %+v, %v; want a fault while it is read-only", summary, err)
+	}
+	execute(t, db, "ALTER DATABASE "+name+" RESET default_transaction_read_only")
+	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits); err != nil || summary.Applied != 2 {
+		t.Errorf("summary %+v, %v; want both expired once it can be written to", summary, err)
 	}
 }

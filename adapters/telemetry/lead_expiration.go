@@ -162,8 +162,10 @@ func (o observedLeads) failedUnit(ctx context.Context, log *slog.Logger, claimed
 	case ctx.Err() != nil: // a stop rolls back what is in hand
 	default:
 		o.t.errors.Inc()
-		if claimed > 0 { // else it ends the cycle, and the loop logs it
+		if claimed > 0 {
 			log.Error("batch rolled back: the next cycle takes it", "size", claimed, "error", err)
+		} else { // twice in a row ends the cycle, and the loop logs that
+			log.Warn("no batch could be claimed", "error", err)
 		}
 	}
 }

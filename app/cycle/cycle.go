@@ -74,7 +74,7 @@ type Summary struct {
 // A page that the database refuses is gone over one item at a time; the item that fails
 // alone is left out. A page that an infrastructure fault rolled back is passed over until
 // the next cycle. Both count toward MaxBatches. The cycle fails where not even a claim can
-// be had, and does not begin where a limit is out of range (LimitError).
+// be had, twice in a row, and does not begin where a limit is out of range (LimitError).
 func Drain[A, E any](
 	ctx context.Context, due ports.Due[A, E], rule ports.Rule[A, E], tick Tick, limits Limits,
 ) (Summary, error) {
@@ -113,6 +113,15 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 		return ports.Outcome[A, E]{}, err
 	}
 	outcome, err := d.due.Transition(ctx, claim, d.rule)
+	if err != nil && outcome.Claimed == 0 && ctx.Err() == nil {
+		// No page was touched: a connection may have died since the last one. A second try
+		// tells it from a database that is gone.
+		d.done.Faults++
+		outcome, err = d.due.Transition(ctx, claim, d.rule)
+	}
+	if outcome.Claimed > 0 && outcome.Next == claim.After {
+		return outcome, errStuck
+	}
 	if refused := (*ports.RefusedError)(nil); errors.As(err, &refused) && claim.Limit > 1 {
 		claim.Until = outcome.Next
 		return outcome, d.oneByOne(ctx, claim)
@@ -160,6 +169,9 @@ func heldBack(streak int, interval time.Duration) time.Duration {
 	}
 	return interval << (beyond + 1)
 }
+
+// errStuck guards against a store that would hand out the same items for ever.
+var errStuck = errors.New("the cursor does not move on")
 
 // oneByOne goes over a refused page again, so that the culprit alone fails.
 func (d *drain[A, E]) oneByOne(ctx context.Context, claim ports.Claim) error {

@@ -20,6 +20,8 @@ type queue struct {
 	poison   map[int]bool  // refused by the database: any unit with one of them
 	fault    map[int]error // an infrastructure fault of the page that begins with it, once
 	noClaim  int           // from this item on no claim can be had
+	noClaims int           // so many times only; 0: for good
+	stuck    bool          // the cursor does not move on
 	onClaim  func(claim ports.Claim)
 	onDone   func()
 	applied  []int
@@ -61,10 +63,16 @@ func (q *queue) Transition(ctx context.Context, claim ports.Claim, _ ports.Rule[
 		return ports.Outcome[int, string]{Next: claim.After}, nil
 	}
 	if q.noClaim > 0 && unit[0] >= q.noClaim {
+		if q.noClaims--; q.noClaims == 0 {
+			q.noClaim = 0
+		}
 		return ports.Outcome[int, string]{}, errGone
 	}
 	q.units = append(q.units, unit)
 	outcome := ports.Outcome[int, string]{Claimed: len(unit), Next: place(unit[len(unit)-1])}
+	if q.stuck {
+		outcome.Next = claim.After
+	}
 	if err := q.fault[unit[0]]; err != nil {
 		delete(q.fault, unit[0])
 		return outcome, err
@@ -203,7 +211,7 @@ func TestDrain_FailsOnlyWhereNoClaimCanBeHad(t *testing.T) {
 	if !errors.Is(err, errGone) {
 		t.Fatalf("error %v; want %v", err, errGone)
 	}
-	if want := (cycle.Summary{Applied: 3, Faults: 1, Batches: 1, SkippedLocked: 1, Next: place(3)}); got != want {
+	if want := (cycle.Summary{Applied: 3, Faults: 2, Batches: 1, SkippedLocked: 1, Next: place(3)}); got != want {
 		t.Errorf("summary %+v; want %+v: it is good beside the error", got, want)
 	}
 }
@@ -253,4 +261,19 @@ func TestDrain_GoesOnWhereAFailureCannotBePutOnRecord(t *testing.T) {
 	q := &queue{items: 3, poison: map[int]bool{2: true}, noRecord: errDeadlock}
 	got, err := drain(t, q, 3, 10)
 	want(t, got, err, cycle.Summary{Applied: 2, Failed: 1, Faults: 1, Batches: 1, SkippedLocked: 2})
+}
+
+func TestDrain_OneConnectionThatDiedBetweenPagesDoesNotEndIt(t *testing.T) {
+	q := &queue{items: 7, noClaim: 4, noClaims: 1}
+	got, err := drain(t, q, 3, 10)
+	want(t, got, err, cycle.Summary{Applied: 7, Faults: 1, Batches: 3, SkippedLocked: 3})
+}
+
+func TestDrain_EndsWhereTheCursorDoesNotMoveOn(t *testing.T) {
+	for _, poison := range []map[int]bool{nil, {1: true, 2: true}} {
+		q := &queue{items: 7, stuck: true, poison: poison}
+		if _, err := drain(t, q, 3, 10); err == nil || len(q.units) > 2 {
+			t.Errorf("error %v after units %v; want an end", err, q.units)
+		}
+	}
 }

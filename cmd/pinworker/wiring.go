@@ -70,7 +70,7 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 	c.migrator = postgres.NewMigrator(c.db, "crm")
 	c.relay = outbox.NewRelay(c.db.Pool, c.table, w.publisher, outbox.RelayConfig{
 		BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
-		ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused,
+		ShutdownGrace: s.Relay.ShutdownGrace, HoldFor: 5 * time.Second, Refused: kafka.Refused,
 	}, log)
 	leads := postgres.NewLeads(c.db, outbox.NewWriter(c.table, "pin/crm", c.relay.Wake))
 	c.due, c.ledger, c.quarantine = leads, postgres.NewLeadLedger(c.db), leads

@@ -1,4 +1,4 @@
--- name: AppendEvents :exec
+-- name: AppendEvents :execrows
 INSERT INTO crm.domain_events (
     stream_id, stream_type, version, event_type, data, actor, correlation_id, occurred_at, digest
 )

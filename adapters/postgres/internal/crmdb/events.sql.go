@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const appendEvents = `-- name: AppendEvents :exec
+const appendEvents = `-- name: AppendEvents :execrows
 INSERT INTO crm.domain_events (
     stream_id, stream_type, version, event_type, data, actor, correlation_id, occurred_at, digest
 )
@@ -38,8 +38,8 @@ type AppendEventsParams struct {
 	Digests       [][]byte
 }
 
-func (q *Queries) AppendEvents(ctx context.Context, arg AppendEventsParams) error {
-	_, err := q.db.Exec(ctx, appendEvents,
+func (q *Queries) AppendEvents(ctx context.Context, arg AppendEventsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, appendEvents,
 		arg.StreamIds,
 		arg.StreamTypes,
 		arg.Versions,
@@ -50,7 +50,10 @@ func (q *Queries) AppendEvents(ctx context.Context, arg AppendEventsParams) erro
 		arg.OccurredAt,
 		arg.Digests,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const eventsOf = `-- name: EventsOf :many

@@ -220,6 +220,7 @@ func fromEnvironment(environ []string, problems *[]Problem) map[string]given {
 		names[d.env()] = true
 		own, isOwn := variables[d.env()]
 		platform, isPlatform := variables[d.platform]
+		isPlatform = isPlatform && d.platform != "" // some systems have variables without a name
 		switch {
 		case isOwn && isPlatform && !d.same(own, platform):
 			*problems = append(*problems, Problem{d.key, d.show(own), d.env(),

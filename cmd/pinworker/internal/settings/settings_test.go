@@ -70,7 +70,7 @@ log: {level: debug}
 `),
 		Environ: []string{
 			"PINWORKER_JOBS_LEAD_EXPIRATION_BATCH_SIZE=200", "PINWORKER_LOG_LEVEL=warn",
-			"Crm__Jobs__LeadExpiration__Period=02:30:00", "Crm__Something__Else=1", "PATH=/bin",
+			"Crm__Jobs__LeadExpiration__Period=02:30:00", "Crm__Something__Else=1", "PATH=/bin", "=C:=somewhere",
 		},
 		Flags: []string{"log.level=error"},
 	}

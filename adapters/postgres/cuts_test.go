@@ -1,0 +1,233 @@
+package postgres_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/outbox"
+	"github.com/pin-platform/pinworker/adapters/portstest"
+	"github.com/pin-platform/pinworker/adapters/postgres"
+	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/app/verify"
+	"github.com/pin-platform/pinworker/domain/crm"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// proxy passes PostgreSQL's protocol on, message by message. It cuts the connection in place of
+// one of them, in either direction, or asks before each step that a client takes.
+type proxy struct {
+	listener net.Listener
+	target   string
+
+	mu     sync.Mutex
+	step   func() // called before a client's Query or Sync is passed on; nil: nothing asks
+	passed int
+	cutAt  int // the message that is lost; 0: none
+	last   string
+}
+
+func newProxy(t *testing.T, databaseURL string) (p *proxy, throughURL string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &proxy{target: u.Host}
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.listener.Close() }) //nolint:errcheck // the test is over
+	go p.serve()
+	u.Host = p.listener.Addr().String()
+	return p, u.String()
+}
+
+func (p *proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			client.Close() //nolint:errcheck // it is the server that is missing
+			return
+		}
+		hangUp := sync.OnceFunc(func() {
+			client.Close() //nolint:errcheck // that is the point
+			server.Close() //nolint:errcheck // that is the point
+		})
+		go p.pass(client, server, false, hangUp)
+		go p.pass(server, client, true, hangUp)
+	}
+}
+
+// pass carries messages one way. All have a type and a length, but for a client's first one.
+func (p *proxy) pass(from io.Reader, to io.Writer, typed bool, hangUp func()) {
+	defer hangUp()
+	for {
+		header := make([]byte, 5)
+		if !typed {
+			header = header[:4]
+		}
+		if _, err := io.ReadFull(from, header); err != nil {
+			return
+		}
+		body := make([]byte, int(binary.BigEndian.Uint32(header[len(header)-4:]))-4)
+		if _, err := io.ReadFull(from, body); err != nil {
+			return
+		}
+		if step := p.asks(); step != nil && typed && (header[0] == 'Q' || header[0] == 'S' && len(body) == 0) {
+			step()
+		}
+		typed = true
+		if p.lost(header[0]) {
+			return
+		}
+		if _, err := to.Write(append(header, body...)); err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) asks() func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.step
+}
+
+func (p *proxy) askBefore(step func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step = step
+}
+
+func (p *proxy) lost(kind byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed++
+	if p.passed == p.cutAt {
+		p.last = string(kind)
+		return true
+	}
+	return false
+}
+
+// begin counts from the next message on, and cuts in place of the n-th.
+func (p *proxy) begin(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed, p.cutAt, p.last = 0, n, ""
+}
+
+func (p *proxy) count() (passed int, lost string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.passed, p.last
+}
+
+func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T) {
+	const page = 3
+	database := embeddedtest.Database(t)
+	owner := open(t, database)
+	p, through := newProxy(t, embeddedtest.AsWorker(t, database))
+	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
+	direct := postgres.NewLeads(open(t, embeddedtest.AsWorker(t, database)), writer)
+
+	// attempt expires a fresh page through a connection that is cut at the n-th message. The
+	// connection is new, so that each page has the same messages, the start of it included.
+	attempt := func(n int) (outcome ports.Outcome[crm.Lead, crm.Event], err error, counted int, lost string) {
+		execute(t, owner, "TRUNCATE crm.leads, crm.domain_events, crm.outbox, crm.quarantine CASCADE")
+		execute(t, owner, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
+			'Active', $1::timestamptz - n * interval '1 second', NULL, 1, $1, $1 FROM generate_series(1, $2) AS n`, portstest.Noon, page)
+		p.begin(n)
+		db := open(t, through)
+		defer db.Close()
+		claim := ports.Claim{AsOf: portstest.Noon, Limit: page, Run: ports.NewRunID()}
+		outcome, err = postgres.NewLeads(db, writer).Transition(t.Context(), claim, appcrm.Expire)
+		counted, lost = p.count()
+		return outcome, err, counted, lost
+	}
+	_, err, messages, _ := attempt(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a page of %d leads takes %d protocol messages", page, messages)
+
+	committed, cuts, kinds := 0, 0, make(map[string]int)
+	for n := 1; n <= messages; n++ {
+		outcome, err, _, lost := attempt(n)
+		if err == nil || len(outcome.Applied) > 0 {
+			t.Fatalf("cut %d (%s): outcome %+v, %v; want a fault", n, lost, outcome, err)
+		}
+		if refused := (*ports.RefusedError)(nil); errors.As(err, &refused) || len(outcome.Failed) > 0 {
+			t.Errorf("cut %d (%s): someone was blamed: %+v, %v", n, lost, outcome, err)
+		}
+		cuts++
+		kinds[lost]++
+		expired := settled(t, owner, page)
+		committed += expired / page
+
+		// The next cycle finds either state right and finishes the work once.
+		claim := ports.Claim{AsOf: portstest.Noon, Limit: page, Run: ports.NewRunID()}
+		again, err := direct.Transition(t.Context(), claim, appcrm.Expire)
+		if err != nil || len(again.Applied)+expired != page {
+			t.Fatalf("cut %d (%s): %d expired, then %+v, %v", n, lost, expired, again, err)
+		}
+		if expired := settled(t, owner, page); expired != page {
+			t.Fatalf("cut %d (%s): %d of %d expired in the end", n, lost, expired, page)
+		}
+	}
+	t.Logf("%d cuts, by message: %v; after %d of them the page had been committed", cuts, kinds, committed)
+	// The answer to COMMIT is lost both ways: COMMIT itself (nothing is committed) and its
+	// answer, CommandComplete and ReadyForQuery (all is).
+	if cuts != messages || committed != 2 {
+		t.Errorf("%d cuts of %d messages, committed after %d; want every one, and 2 after COMMIT had been heard", cuts, messages, committed)
+	}
+}
+
+// settled waits until no other connection is in a transaction, checks that the page is whole or
+// untouched, and returns how many leads are expired.
+func settled(t *testing.T, owner *postgres.DB, page int) (expired int) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		var busy int
+		err := owner.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND usename = 'worker' AND xact_start IS NOT NULL`).Scan(&busy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if busy == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a cut connection stays in its transaction")
+		}
+	}
+	var events, messages int
+	err := owner.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM crm.leads WHERE status = 'Expired' AND version = 2),
+		(SELECT count(*) FROM crm.domain_events WHERE event_type = 'LeadExpired'), (SELECT count(DISTINCT uuid) FROM crm.outbox)`).
+		Scan(&expired, &events, &messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if expired != 0 && expired != page || events != expired || messages != expired {
+		t.Fatalf("half done: %d leads, %d events, %d messages", expired, events, messages)
+	}
+	report, err := verify.Run(t.Context(), postgres.NewLeadLedger(owner), time.Time{}, func(f verify.Finding) {
+		t.Errorf("%s: %s", f.ID, f.What)
+	})
+	if err != nil || report.Differences > 0 {
+		t.Fatal(fmt.Errorf("verify: %+v, %w", report, err))
+	}
+	return expired
+}
