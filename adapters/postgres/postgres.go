@@ -47,7 +47,9 @@ func Open(config Config) (*DB, error) {
 	}
 	c.MaxConns = int32(config.MaxConnections)
 	c.MaxConnLifetime = 30 * time.Minute // a failed-over server is left behind in time
-	c.ConnConfig.RuntimeParams["application_name"] = config.ApplicationName
+	if _, named := c.ConnConfig.RuntimeParams["application_name"]; !named { // the URL may name it
+		c.ConnConfig.RuntimeParams["application_name"] = config.ApplicationName
+	}
 	c.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	pool, err := pgxpool.NewWithConfig(context.Background(), c)
 	if err != nil {

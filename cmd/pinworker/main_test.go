@@ -753,7 +753,7 @@ func TestWorkers_AKillInAnOpenTransactionLosesAndDoublesNothing(t *testing.T) {
 
 			start := func(name string) *exec.Cmd {
 				cmd, _, _, _ := program(t, "run", "lead-expiration", "--set", "jobs.lead-expiration.batch_size="+strconv.Itoa(batch))
-				cmd.Env = append(cmd.Env, "PINWORKER_DATABASE_URL="+p.url, "PGAPPNAME="+name)
+				cmd.Env = append(cmd.Env, "PINWORKER_DATABASE_URL="+p.url+"&application_name="+name)
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
