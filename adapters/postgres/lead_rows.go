@@ -92,7 +92,7 @@ func leadUpdates(changes []leadChange) crmdb.UpdateLeadsParams {
 // leadStream is the stream type of leads.
 const leadStream = "Lead"
 
-// The events as they are stored. Names and JSON outlive the code: testdata/events pins them.
+// The events as they are stored. Names and JSON outlive the code: testdata/lead_events.jsonl pins them.
 // A stored event changes by adding optional fields only.
 type (
 	leadRegistered struct {
