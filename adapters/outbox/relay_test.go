@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,7 +246,7 @@ func TestRelay_PublishesAllOnceAndInOrderForEachKey(t *testing.T) {
 
 func TestRelay_WaitsForAKafkaThatIsAwayAndLosesNothing(t *testing.T) {
 	w := newWorld(t)
-	port := freePort(t)
+	port := embeddedtest.FreePort(t)
 	relay, _, _ := w.relay(w.publisher([]string{fmt.Sprintf("127.0.0.1:%d", port)}), time.Second)
 	for key := range 20 {
 		w.write(t.Context(), about(key, 1), about(key, 2))
@@ -648,14 +647,4 @@ func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return strings.Join(j.lines, "\n")
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // it was only asked for its port
-	return l.Addr().(*net.TCPAddr).Port
 }

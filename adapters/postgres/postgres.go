@@ -46,7 +46,7 @@ func Open(config Config) (*DB, error) {
 		return nil, fmt.Errorf("read the database's URL: %w", err)
 	}
 	c.MaxConns = int32(config.MaxConnections)
-	c.MaxConnLifetime = 30 * time.Minute // a failed-over server is left behind in time
+	c.MaxConnLifetime = 30 * time.Minute                                    // a failed-over server is left behind in time
 	if _, named := c.ConnConfig.RuntimeParams["application_name"]; !named { // the URL may name it
 		c.ConnConfig.RuntimeParams["application_name"] = config.ApplicationName
 	}

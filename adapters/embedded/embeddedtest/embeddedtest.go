@@ -5,6 +5,7 @@ package embeddedtest
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"sync"
@@ -106,6 +107,17 @@ func Kafka(t testing.TB, port int, topics ...string) Broker {
 	}
 	t.Cleanup(sync.OnceFunc(broker.Close))
 	return broker
+}
+
+// FreePort returns a port that nobody listens on.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()                     //nolint:errcheck // it was only asked for its port
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
 }
 
 var databases atomic.Int32

@@ -1,0 +1,125 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pin-platform/pinworker/adapters/portstest"
+	"github.com/pin-platform/pinworker/adapters/postgres"
+	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+func TestLeads_AStreamAheadOfItsRowIsPoison(t *testing.T) {
+	store, db := leadStore(t)
+	id := history(t, store)
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 2")
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 {
+		t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
+	}
+	ahead, ok := outcome.Failed[0].Err.(postgres.StreamAheadError)
+	if !ok || outcome.Failed[0].Item != [16]byte(id) || ahead.Row != 2 || ahead.Stream != 3 {
+		t.Errorf("failed with %v; want a StreamAheadError, 3 ahead of 2", outcome.Failed[0].Err)
+	}
+}
+
+func TestLeads_AMomentAtMinusInfinityIsPoisonAndDoesNotStopThePage(t *testing.T) {
+	store, db := leadStore(t)
+	poison, sound := history(t, store), portstest.Registration(portstest.Noon.Add(-time.Minute))
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', expires_at = '-infinity'")
+	operations := appcrm.Operations{Leads: store.Leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
+	if err := operations.Register(t.Context(), "agent", sound); err != nil {
+		t.Fatal(err)
+	}
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 1, Run: ports.NewRunID()}
+	first, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(first.Failed) != 1 || first.Failed[0].Item != [16]byte(poison) {
+		t.Fatalf("outcome %+v, %v; want the lead at -infinity failed", first, err)
+	}
+	claim.After = first.Next
+	second, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(second.Applied) != 1 || second.Applied[0].After.ID() != sound.Lead {
+		t.Errorf("outcome %+v, %v; want the sound lead expired", second, err)
+	}
+}
+
+func TestLeads_AnActiveDealOfAnExpiredLeadIsUntouched_INV_LEAD_4(t *testing.T) {
+	store, db := leadStore(t)
+	r := portstest.Registration(portstest.Noon.Add(-time.Minute))
+	operations := appcrm.Operations{Leads: store.Leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
+	if err := operations.Register(t.Context(), "agent", r); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, `INSERT INTO crm.deals VALUES (gen_random_uuid(), $1, 'Active', now(), 1, now(), now())`, r.Lead.String())
+	deal := func() (row string) {
+		t.Helper()
+		if err := db.Pool.QueryRow(t.Context(), "SELECT xmin || ' ' || d::text FROM crm.deals AS d").Scan(&row); err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	before := deal()
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	if outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire); err != nil || len(outcome.Applied) != 1 {
+		t.Fatalf("outcome %+v, %v", outcome, err)
+	}
+	if after := deal(); after != before {
+		t.Errorf("the deal was %s and is %s", before, after)
+	}
+}
+
+func TestLeads_WhatATriggerRefusesIsPoisonAndItsWordsAreNotRepeated(t *testing.T) {
+	store, db := leadStore(t)
+	history(t, store)
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 3, expired_at = NULL")
+	execute(t, db, `CREATE FUNCTION crm.refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'no: Ivan Petrov, +7 900 000-00-00'; END $$`)
+	execute(t, db, "CREATE TRIGGER refuse BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.refuse()")
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 {
+		t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
+	}
+	if got, want := outcome.Failed[0].Err.Error(), "update leads: refused by the database: SQLSTATE P0001"; got != want {
+		t.Errorf("failed with %q; want %q", got, want)
+	}
+}
+
+func TestLeads_AnUpdateThatIsSilentlySkippedIsPoison(t *testing.T) {
+	store, db := leadStore(t)
+	history(t, store)
+	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 3, expired_at = NULL")
+	execute(t, db, `CREATE FUNCTION crm.skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`)
+	execute(t, db, "CREATE TRIGGER skip BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.skip()")
+	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
+	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) != 1 {
+		t.Errorf("outcome %+v, %v, messages %v; want the lead failed and no second message", outcome, err, store.Messages())
+	}
+}
+
+func TestLeads_YearOneIsPoisonAndTheCursorMovesOn(t *testing.T) {
+	store, db := leadStore(t)
+	const n = 5
+	execute(t, db, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
+		'Active', '0001-01-01 00:00:00Z', NULL, 1, now(), now() FROM generate_series(1, $1)`, n)
+	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
+		cycle.Limits{BatchSize: 2, MaxBatches: 20, Interval: time.Hour})
+	if err != nil || summary.Failed != n || summary.Capped {
+		t.Errorf("summary %+v, %v; want each to fail once", summary, err)
+	}
+}
+
+func TestLeads_EventsThatATriggerSwallowsUndoTheUnit(t *testing.T) {
+	store, db := leadStore(t)
+	due(t, store, 1)
+	execute(t, db, "CREATE FUNCTION crm.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+	execute(t, db, "CREATE TRIGGER swallow BEFORE INSERT ON crm.domain_events FOR EACH ROW EXECUTE FUNCTION crm.swallow()")
+	outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
+	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) > 0 {
+		t.Errorf("outcome %+v, %v, messages %v; want the lead failed, and nothing written", outcome, err, store.Messages())
+	}
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/app/published"
+	"github.com/pin-platform/pinworker/domain/crm"
+)
+
+// server is pinworker serve, in this process.
+type server struct {
+	t    *testing.T
+	log  lockedBuffer
+	http string
+	stop func() int
+}
+
+// serveWorker starts a worker and returns once it listens.
+func serveWorker(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, append([]string{"serve", "--set", "http.listen=127.0.0.1:0", "--set", "relay.poll_interval=50ms"}, args...),
+			streams{strings.NewReader(""), io.Discard, &s.log})
+	}()
+	s.stop = sync.OnceValue(func() int { cancel(); return <-code })
+	t.Cleanup(func() { s.stop() })
+	eventually(t, "the worker listens", func() bool {
+		for line := range strings.Lines(s.log.String()) {
+			var started struct{ Msg, HTTP string }
+			if json.Unmarshal([]byte(line), &started) == nil && started.Msg == "worker started" {
+				s.http = started.HTTP
+			}
+		}
+		return s.http != ""
+	})
+	return s
+}
+
+func (s *server) get(path string) (int, string) {
+	s.t.Helper()
+	response, err := http.Get("http://" + s.http + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestServe_ADueLeadReachesKafka(t *testing.T) {
+	p := newPlatform(t)
+	broker := embeddedtest.Kafka(t, 0, published.TopicLeadExpired)
+	leads := p.register(40)
+	s := serveWorker(t, "--set", "kafka.brokers="+broker.Brokers()[0])
+	eventually(t, "all leads are expired and published", func() bool {
+		return p.count("SELECT count(*) FROM crm.leads WHERE status = 'Expired'") == len(leads) &&
+			p.count("SELECT count(*) FROM crm.outbox") == 0
+	})
+	if status, body := s.get("/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz %d %s", status, body)
+	}
+	if _, body := s.get("/metrics"); !strings.Contains(body, "crm_lead_expiration_expired_total 40") {
+		t.Errorf("/metrics tells of no 40 leads")
+	}
+	p.execute("DELETE FROM crm.goose_worker WHERE version_id = 4")
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "pinworker migrate up") {
+		t.Errorf("/readyz %d %s; want 503, the schema is behind", status, body)
+	}
+	p.execute("INSERT INTO crm.goose_worker (version_id, is_applied) VALUES (4, true)")
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+	p.wantPublished(broker, leads)
+	if got := done[verification](t, "verify"); got.Streams != 40 || got.Differences != 0 {
+		t.Errorf("verification %+v", got)
+	}
+}
+
+// wantPublished checks that Kafka holds exactly one message of each lead, in order for each
+// subject.
+func (p *platform) wantPublished(broker embeddedtest.Broker, leads []crm.Registration) {
+	p.Helper()
+	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
+	if err != nil {
+		p.Fatal(err)
+	}
+	ids, versions := make(map[string]bool), make(map[string]int)
+	for _, r := range records {
+		ids[r.Headers["ce_id"]] = true
+		version, err := strconv.Atoi(r.Headers["ce_aggregateversion"])
+		if err != nil || version <= versions[r.Headers["ce_subject"]] {
+			p.Errorf("subject %s: version %q after %d", r.Headers["ce_subject"], r.Headers["ce_aggregateversion"], versions[r.Headers["ce_subject"]])
+		}
+		versions[r.Headers["ce_subject"]] = version
+		var event published.LeadExpiredEvent
+		if err := json.Unmarshal(r.Value, &event); err != nil || event.LeadID.String() != r.Headers["ce_subject"] {
+			p.Errorf("payload %s: %v", r.Value, err)
+		}
+	}
+	if len(records) != len(leads) || len(ids) != len(leads) {
+		p.Errorf("%d messages, %d distinct ce_ids; want %d", len(records), len(ids), len(leads))
+	}
+	for _, lead := range leads {
+		if versions[lead.Lead.String()] == 0 {
+			p.Errorf("no message of lead %s", lead.Lead)
+		}
+	}
+}
+
+func TestServe_KafkaAwayForAWholeCycle(t *testing.T) {
+	p := newPlatform(t)
+	port := embeddedtest.FreePort(t)
+	first := p.register(30)
+	s := serveWorker(t, "--set", fmt.Sprintf("kafka.brokers=127.0.0.1:%d", port), "--set", "jobs.lead-expiration.interval=1s")
+	eventually(t, "the leads expire all the same", func() bool {
+		return p.count("SELECT count(*) FROM crm.leads WHERE status = 'Expired'") == len(first)
+	})
+	// Some expire a second time, in a later cycle: their messages must come in order.
+	for _, lead := range first[:10] {
+		if err := p.worker.crm.operations.Extend(t.Context(), "agent", lead.Lead, time.Now().UTC().Truncate(time.Microsecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "they expire again", func() bool {
+		return p.count("SELECT count(*) FROM crm.domain_events WHERE event_type = 'LeadExpired'") == 40
+	})
+	if n := p.count("SELECT count(*) FROM crm.outbox"); n != 40 {
+		t.Errorf("%d messages wait; want 40", n)
+	}
+	if status, body := s.get("/livez"); status != http.StatusOK {
+		t.Errorf("/livez %d %s; Kafka's outage is no reason to be killed", status, body)
+	}
+	broker := embeddedtest.Kafka(t, port, published.TopicLeadExpired)
+	eventually(t, "the outbox is empty", func() bool { return p.count("SELECT count(*) FROM crm.outbox") == 0 })
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+	p.wantPublishedAtLeast(broker, 40)
+}
+
+func (p *platform) wantPublishedAtLeast(broker embeddedtest.Broker, distinct int) {
+	p.Helper()
+	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
+	if err != nil {
+		p.Fatal(err)
+	}
+	ids, versions := make(map[string]bool), make(map[string][]int)
+	for _, r := range records {
+		if id := r.Headers["ce_id"]; !ids[id] { // a repetition, after an outage, is no new message
+			ids[id] = true
+			version, _ := strconv.Atoi(r.Headers["ce_aggregateversion"])
+			versions[r.Headers["ce_subject"]] = append(versions[r.Headers["ce_subject"]], version)
+		}
+	}
+	if len(ids) != distinct {
+		p.Errorf("%d distinct ce_ids; want %d", len(ids), distinct)
+	}
+	for subject, v := range versions {
+		if !slices.IsSorted(v) {
+			p.Errorf("subject %s: versions %v out of order", subject, v)
+		}
+	}
+}
+
+func TestServe_ASchemaThatIsBehindExitsWith2AndNamesTheRemedy(t *testing.T) {
+	t.Setenv("PINWORKER_DATABASE_URL", embeddedtest.EmptyDatabase(t))
+	s := serveWorker(t, "--set", "kafka.brokers=127.0.0.1:1")
+	code := make(chan int, 1)
+	eventually(t, "it gives up", func() bool {
+		if !strings.Contains(s.log.String(), "pinworker migrate up") {
+			return false
+		}
+		code <- s.stop()
+		return true
+	})
+	if c := <-code; c != exitUsage {
+		t.Errorf("exit %d; want 2", c)
+	}
+}
+
+func TestServe_WaitsForADatabaseThatIsAwayAliveAndNotReady(t *testing.T) {
+	t.Setenv("PINWORKER_DATABASE_URL", fmt.Sprintf("postgres://postgres@127.0.0.1:%d/pin", embeddedtest.FreePort(t)))
+	s := serveWorker(t, "--set", "kafka.brokers=127.0.0.1:1")
+	if status, body := s.get("/livez"); status != http.StatusOK {
+		t.Errorf("/livez %d %s", status, body)
+	}
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "crm: ") {
+		t.Errorf("/readyz %d %s; want 503 and why", status, body)
+	}
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+}
+
+func TestServe_AnAddressInUseExitsWith1(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it only had to be taken
+	t.Setenv("PINWORKER_DATABASE_URL", "postgres://127.0.0.1:1/nowhere")
+	code, _, stderr := pinworker(t, "serve", "--set", "kafka.brokers=127.0.0.1:1", "--set", "http.listen="+l.Addr().String())
+	if code != exitFailed || !strings.Contains(stderr, "http.listen") {
+		t.Errorf("exit %d, %s; want 1 and the setting", code, stderr)
+	}
+}
+
+func TestServe_StopsAtSIGTERM(t *testing.T) {
+	p := newPlatform(t)
+	p.register(3)
+	cmd, _, stderr, _ := program(t, "serve", "--set", "database.url="+p.url, "--set", "kafka.brokers=127.0.0.1:1", "--set", "http.listen=127.0.0.1:0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first cycle is done", func() bool { return strings.Contains(stderr.String(), "job.completed") })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() //nolint:errcheck // its exit code tells
+	if code := cmd.ProcessState.ExitCode(); code != exitDone || !strings.Contains(stderr.String(), "worker stopped") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if n := p.count("SELECT count(*) FROM crm.outbox"); n != 3 {
+		t.Errorf("%d messages wait; want 3", n)
+	}
+}
