@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -92,7 +93,7 @@ func (p *proxy) pass(from io.Reader, to io.Writer, typed bool, hangUp func()) {
 		if p.lost(header[0]) {
 			return
 		}
-		if _, err := to.Write(append(header, body...)); err != nil {
+		if _, err := to.Write(slices.Concat(header, body)); err != nil {
 			return
 		}
 	}
@@ -144,7 +145,7 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 
 	// attempt expires a fresh page through a connection that is cut at the n-th message. The
 	// connection is new, so that each page has the same messages, the start of it included.
-	attempt := func(n int) (outcome ports.Outcome[crm.Lead, crm.Event], err error, counted int, lost string) {
+	attempt := func(n int) (outcome ports.Outcome[crm.Lead, crm.Event], counted int, lost string, err error) {
 		execute(t, owner, "TRUNCATE crm.leads, crm.domain_events, crm.outbox, crm.quarantine CASCADE")
 		execute(t, owner, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
 			'Active', $1::timestamptz - n * interval '1 second', NULL, 1, $1, $1 FROM generate_series(1, $2) AS n`, portstest.Noon, page)
@@ -154,9 +155,9 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 		claim := ports.Claim{AsOf: portstest.Noon, Limit: page, Run: ports.NewRunID()}
 		outcome, err = postgres.NewLeads(db, writer).Transition(t.Context(), claim, appcrm.Expire)
 		counted, lost = p.count()
-		return outcome, err, counted, lost
+		return outcome, counted, lost, err
 	}
-	_, err, messages, _ := attempt(0)
+	_, messages, _, err := attempt(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 
 	committed, cuts, kinds := 0, 0, make(map[string]int)
 	for n := 1; n <= messages; n++ {
-		outcome, err, _, lost := attempt(n)
+		outcome, _, lost, err := attempt(n)
 		if err == nil || len(outcome.Applied) > 0 {
 			t.Fatalf("cut %d (%s): outcome %+v, %v; want a fault", n, lost, outcome, err)
 		}

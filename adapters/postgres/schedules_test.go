@@ -172,7 +172,7 @@ func TestLeads_NoScheduleOfAnOperationAgainstTheWorkerHasAThirdOutcome(t *testin
 			schedules, seen := 0, make(map[string]int)
 			for _, order := range [][2]*actor{{worker, agent}, {agent, worker}} {
 				for firstSteps := 0; ; firstSteps++ {
-					ended := false
+					var ended bool
 					for secondSteps := 0; ; secondSteps++ {
 						taken, outcome := race(order[0], order[1], firstSteps, secondSteps)
 						check(fmt.Sprintf("%s %d, %s %d", order[0].name, firstSteps, order[1].name, secondSteps), outcome)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,4 +244,99 @@ func TestServe_StopsAtSIGTERM(t *testing.T) {
 	if n := p.count("SELECT count(*) FROM crm.outbox"); n != 3 {
 		t.Errorf("%d messages wait; want 3", n)
 	}
+}
+
+// line is a connection to a server that can be cut and mended.
+type line struct {
+	t       *testing.T
+	address string
+	target  string
+
+	mu       sync.Mutex
+	listener net.Listener
+	open     []net.Conn
+}
+
+func newLine(t *testing.T, target string) *line {
+	t.Helper()
+	l := &line{t: t, target: target, address: fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(t))}
+	l.mend()
+	t.Cleanup(l.cut)
+	return l
+}
+
+func (l *line) mend() {
+	l.t.Helper()
+	listener, err := net.Listen("tcp", l.address)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listener = listener
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", l.target)
+			if err != nil {
+				client.Close() //nolint:errcheck // it is the server that is missing
+				continue
+			}
+			l.mu.Lock()
+			l.open = append(l.open, client, server)
+			l.mu.Unlock()
+			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+				go func() {
+					io.Copy(way[0], way[1]) //nolint:errcheck // it ends when it is cut
+					way[0].Close()          //nolint:errcheck // as above
+				}()
+			}
+		}
+	}()
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listener.Close() //nolint:errcheck // that is the point
+	for _, conn := range l.open {
+		conn.Close() //nolint:errcheck // that is the point
+	}
+	l.open = nil
+}
+
+func TestServe_LivesThroughADatabaseThatGoesAwayAndComesBack(t *testing.T) {
+	p := newPlatform(t)
+	broker := embeddedtest.Kafka(t, 0, published.TopicLeadExpired)
+	u, err := url.Parse(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database := newLine(t, u.Host)
+	u.Host = database.address
+	first := p.register(10)
+	s := serveWorker(t, "--set", "database.url="+u.String(), "--set", "kafka.brokers="+broker.Brokers()[0],
+		"--set", "jobs.lead-expiration.interval=1s")
+	eventually(t, "the first leads are published", func() bool {
+		return p.count("SELECT count(*) FROM crm.leads WHERE status = 'Expired'") == len(first) && p.count("SELECT count(*) FROM crm.outbox") == 0
+	})
+	database.cut()
+	second := p.register(10)
+	eventually(t, "it is not ready", func() bool { status, _ := s.get("/readyz"); return status == http.StatusServiceUnavailable })
+	eventually(t, "a cycle fails", func() bool { return strings.Contains(s.log.String(), "cycle failed") })
+	if status, body := s.get("/livez"); status != http.StatusOK {
+		t.Errorf("/livez %d %s; being restarted would not mend the database", status, body)
+	}
+	database.mend()
+	eventually(t, "the second leads are published", func() bool {
+		return p.count("SELECT count(*) FROM crm.leads WHERE status = 'Expired'") == len(first)+len(second) && p.count("SELECT count(*) FROM crm.outbox") == 0
+	})
+	eventually(t, "it is ready", func() bool { status, _ := s.get("/readyz"); return status == http.StatusOK })
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+	p.wantPublishedAtLeast(broker, len(first)+len(second))
 }
