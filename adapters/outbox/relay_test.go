@@ -72,10 +72,11 @@ func connect(t *testing.T, url string, tracer pgx.QueryTracer) *pgxpool.Pool {
 // write commits messages, one for each (key, version), through the real write side.
 func (w *world) write(ctx context.Context, messages ...ports.Message) {
 	w.Helper()
-	writer := outbox.NewWriter(table, "pin/crm", func() {})
-	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		return writer.Write(ctx, tx, ports.RunID{0x0F}, messages)
-	})
+	write, err := outbox.NewWriter(table, "pin/crm", func() {}).Compose(ctx, ports.RunID{0x0F}, messages)
+	if err != nil {
+		w.Fatal(err)
+	}
+	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return write(ctx, tx) })
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -358,10 +359,11 @@ func TestWriter_MessagesThatATriggerSwallowsAreNoSuccess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writer := outbox.NewWriter(table, "pin/crm", func() {})
-	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
-		return writer.Write(t.Context(), tx, ports.RunID{}, []ports.Message{about(1, 1)})
-	})
+	write, err := outbox.NewWriter(table, "pin/crm", func() {}).Compose(t.Context(), ports.RunID{}, []ports.Message{about(1, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error { return write(t.Context(), tx) })
 	if err == nil {
 		t.Error("the messages are lost, and nobody was told")
 	}

@@ -36,23 +36,25 @@ func NewWriter(table Table, source string, wake func()) *Writer {
 // Committed wakes the relay.
 func (w *Writer) Committed() { w.wake() }
 
-// Write inserts messages within tx, with one statement for each topic among them.
-func (w *Writer) Write(ctx context.Context, tx pgx.Tx, run ports.RunID, messages []ports.Message) error {
+// Compose wraps messages for the forwarder and returns what inserts them within a transaction,
+// with one statement for each topic among them. It touches no database.
+func (w *Writer) Compose(
+	ctx context.Context, run ports.RunID, messages []ports.Message,
+) (write func(context.Context, pgx.Tx) error, err error) {
+	statements := &recorder{}
 	inner, err := watermillsql.NewPublisher(
-		txExecutor{ctx: ctx, tx: tx},
-		watermillsql.PublisherConfig{SchemaAdapter: schema{table: w.table}},
-		watermill.NopLogger{},
+		statements, watermillsql.PublisherConfig{SchemaAdapter: schema{table: w.table}}, watermill.NopLogger{},
 	)
 	if err != nil {
-		return fmt.Errorf("write to the outbox: %w", err)
+		return nil, fmt.Errorf("write to the outbox: %w", err)
 	}
 	publisher := forwarder.NewPublisher(inner, forwarder.PublisherConfig{ForwarderTopic: forwarderTopic})
 	for topic, batch := range w.byTopic(ctx, run, messages) {
 		if err := publisher.Publish(topic, batch...); err != nil {
-			return fmt.Errorf("write to the outbox: %w", err)
+			return nil, fmt.Errorf("write to the outbox: %w", err)
 		}
 	}
-	return nil
+	return statements.run, nil
 }
 
 // byTopic turns messages into Watermill's, keeping their order within a topic.
@@ -143,40 +145,47 @@ var errFewerMessages = errors.New("the outbox took fewer messages than were writ
 
 var errWriteOnly = errors.New("the outbox is only written to through watermill-sql")
 
-// txExecutor lets watermill-sql's publisher write within a pgx transaction. It carries the
-// unit's context, for which the publisher passes a background one.
-type txExecutor struct {
-	ctx context.Context //nolint:containedctx // see above
-	tx  pgx.Tx
+// recorder stands for a database in front of watermill-sql's publisher. It keeps the publisher's
+// statements, to be run in the unit's own transaction, with the unit's own context.
+type recorder struct{ statements []watermillsql.Query }
+
+func (r *recorder) run(ctx context.Context, tx pgx.Tx) error {
+	for _, s := range r.statements {
+		tag, err := tx.Exec(ctx, s.Query, s.Args...)
+		if err != nil {
+			return fmt.Errorf("write to the outbox: %w", err)
+		}
+		if topics, ok := s.Args[0].([]string); ok && tag.RowsAffected() < int64(len(topics)) {
+			return errFewerMessages
+		}
+	}
+	return nil
 }
 
 // ExecContext is the one method that the publisher calls.
-func (e txExecutor) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
-	tag, err := e.tx.Exec(e.ctx, query, args...)
-	if topics, ok := args[0].([]string); err == nil && ok && tag.RowsAffected() < int64(len(topics)) {
-		return nil, errFewerMessages
-	}
-	return rowsAffected(tag.RowsAffected()), err
+func (r *recorder) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+	r.statements = append(r.statements, watermillsql.Query{Query: query, Args: args})
+	return rowsAffected(0), nil
 }
 
 // Exec is ExecContext.
-func (e txExecutor) Exec(query string, args ...any) (sql.Result, error) {
-	return e.ExecContext(e.ctx, query, args...)
+func (r *recorder) Exec(query string, args ...any) (sql.Result, error) {
+	return r.ExecContext(context.Background(), query, args...)
 }
 
 // QueryContext is never called.
-func (txExecutor) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
+func (*recorder) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
 	return nil, errWriteOnly
 }
 
 // Query is never called.
-func (txExecutor) Query(string, ...any) (*sql.Rows, error) { return nil, errWriteOnly }
+func (*recorder) Query(string, ...any) (*sql.Rows, error) { return nil, errWriteOnly }
 
 // QueryRowContext is never called.
-func (txExecutor) QueryRowContext(context.Context, string, ...any) *sql.Row { return nil }
+func (*recorder) QueryRowContext(context.Context, string, ...any) *sql.Row { return nil }
 
 // QueryRow is never called.
-func (txExecutor) QueryRow(string, ...any) *sql.Row { return nil }
+func (*recorder) QueryRow(string, ...any) *sql.Row { return nil }
 
 type rowsAffected int64
 

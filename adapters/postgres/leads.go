@@ -186,6 +186,7 @@ func (l *Leads) write(ctx context.Context, tx pgx.Tx, changes []leadChange, from
 	if len(changes) == 0 {
 		return nil
 	}
+	announce := l.announce(ctx, changes, from.run)
 	updated, err := crmdb.New(tx).UpdateLeads(ctx, leadUpdates(changes))
 	if err != nil {
 		return fmt.Errorf("update leads: %w", err)
@@ -193,15 +194,43 @@ func (l *Leads) write(ctx context.Context, tx pgx.Tx, changes []leadChange, from
 	if updated < int64(len(changes)) {
 		return errFewerRows
 	}
-	return l.journal(ctx, tx, changes, from)
+	if err := l.journal(ctx, tx, changes, from); err != nil {
+		return err
+	}
+	return announce(tx)
+}
+
+// announce begins to compose the messages of what was decided, and returns what writes them.
+func (l *Leads) announce(ctx context.Context, changes []leadChange, run ports.RunID) (write func(pgx.Tx) error) {
+	var messages []ports.Message
+	for _, c := range changes {
+		messages = append(messages, c.messages...)
+	}
+	if len(messages) == 0 {
+		return func(pgx.Tx) error { return nil }
+	}
+	type composed struct {
+		write func(context.Context, pgx.Tx) error
+		err   error
+	}
+	done := make(chan composed, 1)
+	go func() {
+		write, err := l.outbox.Compose(ctx, run, messages)
+		done <- composed{write, err}
+	}()
+	return func(tx pgx.Tx) error {
+		c := <-done
+		if c.err != nil {
+			return c.err
+		}
+		return c.write(ctx, tx)
+	}
 }
 
 func (l *Leads) journal(ctx context.Context, tx pgx.Tx, changes []leadChange, from origin) error {
 	events := make([]journalled, 0, len(changes))
-	messages := make([]ports.Message, 0, len(changes))
 	for _, c := range changes {
 		events = append(events, c.journal...)
-		messages = append(messages, c.messages...)
 	}
 	appended, err := crmdb.New(tx).AppendEvents(ctx, crmdb.AppendEventsParams(columnsOf(events, from)))
 	if err != nil {
@@ -210,10 +239,7 @@ func (l *Leads) journal(ctx context.Context, tx pgx.Tx, changes []leadChange, fr
 	if appended < int64(len(events)) {
 		return errFewerRows
 	}
-	if len(messages) == 0 {
-		return nil
-	}
-	return l.outbox.Write(ctx, tx, from.run, messages)
+	return nil
 }
 
 // Change implements ports.Store.
@@ -253,7 +279,10 @@ func (l *Leads) Change(
 			}
 			return fmt.Errorf("insert the lead: %w", err)
 		}
-		return l.journal(ctx, tx, []leadChange{change}, from)
+		if err := l.journal(ctx, tx, []leadChange{change}, from); err != nil {
+			return err
+		}
+		return l.announce(ctx, []leadChange{change}, from.run)(tx)
 	})
 	switch {
 	case lostRace(err):

@@ -16,8 +16,9 @@ import (
 
 // Outbox takes a unit's messages into the unit's own transaction.
 type Outbox interface {
-	// Write inserts messages within tx.
-	Write(ctx context.Context, tx pgx.Tx, run ports.RunID, messages []ports.Message) error
+	// Compose prepares messages and returns what writes them within a transaction. It touches no
+	// database, so that the unit's other statements may run meanwhile.
+	Compose(ctx context.Context, run ports.RunID, messages []ports.Message) (write func(context.Context, pgx.Tx) error, err error)
 	// Committed says that messages written before are there to be read now.
 	Committed()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,11 @@ const (
 
 func main() {
 	embedded.RunChild()
+	if os.Getenv("GOGC") == "" {
+		// The heap stays below 64 MiB all the same, and collecting it less often makes a page a
+		// fifth faster (docs/performance.md).
+		debug.SetGCPercent(400)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal stops at once
 	os.Exit(run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
