@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +29,7 @@ type Leads struct {
 	locked   map[crm.LeadID]chan struct{}
 	refused  map[crm.LeadID]bool
 	record   map[uuid.UUID]ports.Quarantined
+	cut      atomic.Bool
 }
 
 var (
@@ -50,6 +52,9 @@ func NewLeads() *Leads {
 
 // ErrRefused is what the store answers for a lead that was told to be refused.
 var ErrRefused = errors.New("the lead is refused by the store")
+
+// ErrCut is what a unit answers that was under way at a Cut.
+var ErrCut = errors.New("the connection was cut")
 
 var errStreamAhead = errors.New("the stream is ahead of its row")
 
@@ -95,6 +100,9 @@ func (l *Leads) Transition(ctx context.Context, claim ports.Claim, rule leadRule
 			outcome.Next = place(lead)
 			break
 		}
+	}
+	if l.cut.Swap(false) {
+		return leadOutcome{Claimed: outcome.Claimed, Next: outcome.Next}, ErrCut
 	}
 	if slices.ContainsFunc(changes, func(c change) bool { return l.refused[c.After.ID()] }) {
 		if len(changes) > 1 {
@@ -268,6 +276,9 @@ func (l *Leads) Accept(id crm.LeadID) {
 	defer l.mu.Unlock()
 	delete(l.refused, id)
 }
+
+// Cut makes the unit that is under way fail as if its connection were cut.
+func (l *Leads) Cut() { l.cut.Store(true) }
 
 // change is what was decided and is still to be committed.
 type change struct {

@@ -14,7 +14,7 @@ func TestLeads_KeepThePortsPromises(t *testing.T) {
 		leads := memory.NewLeads()
 		return portstest.LeadStore{
 			Due: leads, Leads: leads, Ledger: leads,
-			Import: leads.Import, Lock: leads.Lock, Refuse: leads.Refuse, Accept: leads.Accept, Quarantine: leads,
+			Import: leads.Import, Lock: leads.Lock, Refuse: leads.Refuse, Accept: leads.Accept, Cut: leads.Cut, Quarantine: leads,
 			Messages: func() []uuid.UUID {
 				var ids []uuid.UUID
 				for _, m := range leads.Messages() {

@@ -30,6 +30,7 @@ type LeadStore struct {
 	Lock       func(crm.LeadID) func() // locks a lead as an operation in flight does, until released
 	Refuse     func(crm.LeadID)        // has every write to a lead refused
 	Accept     func(crm.LeadID)        // takes Refuse back
+	Cut        func()                  // cuts the connection of the unit that is under way
 }
 
 // Noon is the moment about which the suite's leads expire.
@@ -52,26 +53,27 @@ func Registration(expiresAt time.Time) crm.Registration {
 // Leads runs the suite; open returns a store of the test's own.
 func Leads(t *testing.T, open func(t *testing.T) LeadStore) {
 	for name, test := range map[string]func(*leadSuite){
-		"a lead is due only strictly after its moment":                   (*leadSuite).strictlyAfter,
-		"leads that are not active are never claimed":                    (*leadSuite).onlyActive,
-		"a page takes the oldest first and the cursor goes on behind it": (*leadSuite).pages,
-		"a page ends at Until":                                           (*leadSuite).until,
-		"row, event and message commit together":                         (*leadSuite).together,
-		"a locked lead is passed over, counted, and left for later":      (*leadSuite).locked,
-		"what the rule refuses is left out and the rest commits":         (*leadSuite).refusedByRule,
-		"what the rule finds done already is left alone":                 (*leadSuite).nothingHappens,
-		"a refused page commits nothing and blames nobody":               (*leadSuite).refusedPage,
-		"a refused lead alone is the one that failed":                    (*leadSuite).refusedAlone,
-		"a row ahead of its stream gets a baseline":                      (*leadSuite).baseline,
-		"the backlog counts locked leads and the hour that follows":      (*leadSuite).backlog,
-		"a held lead is left out until its moment and is no locked one":  (*leadSuite).quarantined,
-		"a success takes a lead off the record":                          (*leadSuite).recovered,
-		"a lead that others settled is taken off the record":             (*leadSuite).settled,
-		"a retry lets the next tick take a held lead":                    (*leadSuite).retried,
-		"an operation waits for a locked lead":                           (*leadSuite).operationWaits,
-		"a moment finer than a microsecond is stored as one":             (*leadSuite).microseconds,
-		"an operation that is refused changes nothing":                   (*leadSuite).operationRefused,
-		"a cancelled context commits nothing":                            (*leadSuite).cancelled,
+		"a lead is due only strictly after its moment":                     (*leadSuite).strictlyAfter,
+		"leads that are not active are never claimed":                      (*leadSuite).onlyActive,
+		"a page takes the oldest first and the cursor goes on behind it":   (*leadSuite).pages,
+		"a page ends at Until":                                             (*leadSuite).until,
+		"row, event and message commit together":                           (*leadSuite).together,
+		"a locked lead is passed over, counted, and left for later":        (*leadSuite).locked,
+		"what the rule refuses is left out and the rest commits":           (*leadSuite).refusedByRule,
+		"what the rule finds done already is left alone":                   (*leadSuite).nothingHappens,
+		"a refused page commits nothing and blames nobody":                 (*leadSuite).refusedPage,
+		"a refused lead alone is the one that failed":                      (*leadSuite).refusedAlone,
+		"a row ahead of its stream gets a baseline":                        (*leadSuite).baseline,
+		"the backlog counts locked leads and the hour that follows":        (*leadSuite).backlog,
+		"a held lead is left out until its moment and is no locked one":    (*leadSuite).quarantined,
+		"a success takes a lead off the record":                            (*leadSuite).recovered,
+		"a lead that others settled is taken off the record":               (*leadSuite).settled,
+		"a retry lets the next tick take a held lead":                      (*leadSuite).retried,
+		"an operation waits for a locked lead":                             (*leadSuite).operationWaits,
+		"a moment finer than a microsecond is stored as one":               (*leadSuite).microseconds,
+		"an operation that is refused changes nothing":                     (*leadSuite).operationRefused,
+		"a unit whose connection is cut commits nothing and blames nobody": (*leadSuite).cut,
+		"a cancelled context commits nothing":                              (*leadSuite).cancelled,
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(&leadSuite{T: t, LeadStore: open(t)})
@@ -530,4 +532,24 @@ func (s *leadSuite) retried() {
 	if err := s.Quarantine.Retry(s.Context(), uuid.UUID(id), Noon); !errors.Is(err, ports.ErrNotQuarantined) {
 		s.Errorf("error %v; want ErrNotQuarantined", err)
 	}
+}
+
+func (s *leadSuite) cut() {
+	first, second := s.register(-2*time.Minute), s.register(-time.Minute)
+	rule := appcrm.Expire
+	rule.Decide = func(l crm.Lead, at time.Time) ([]crm.Event, error) {
+		if l.ID() == second {
+			s.Cut()
+		}
+		return l.Expire(at)
+	}
+	outcome, err := s.Due.Transition(s.Context(), s.claim(2), rule)
+	if refused := (*ports.RefusedError)(nil); err == nil || errors.As(err, &refused) {
+		s.Fatalf("outcome %+v, error %v; want an infrastructure fault", outcome, err)
+	}
+	if outcome.Claimed != 2 || outcome.Next.ID != uuid.UUID(second) || len(outcome.Applied)+len(outcome.Failed)+len(s.Messages()) > 0 {
+		s.Errorf("outcome %+v, messages %v; want where the page ended, and nothing else", outcome, s.Messages())
+	}
+	s.wantApplied(s.transition(s.claim(2)), first, second)
+	s.sound()
 }

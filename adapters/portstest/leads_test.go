@@ -158,6 +158,20 @@ var mutants = map[string]broken{
 		}
 		return o, err
 	}},
+	"takes a cut for a success": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Transition(ctx, claim, r)
+		if errors.Is(err, memory.ErrCut) {
+			return o, nil
+		}
+		return o, err
+	}},
+	"loses its place at a cut": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Transition(ctx, claim, r)
+		if err != nil {
+			return outcome{}, err
+		}
+		return o, nil
+	}},
 	"holds nothing back": {hold: func(context.Context, *memory.Leads, time.Time, []ports.Held) error { return nil }},
 	"never forgets a failure": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
 		list, err := sound.List(ctx)
@@ -203,7 +217,7 @@ func TestMutant(t *testing.T) {
 		}
 		return portstest.LeadStore{
 			Due: leads, Leads: leads, Ledger: leads, Quarantine: leads.Leads,
-			Import: leads.Import, Lock: lock, Refuse: leads.Refuse, Accept: leads.Accept,
+			Import: leads.Import, Lock: lock, Refuse: leads.Refuse, Accept: leads.Accept, Cut: leads.Cut,
 			Messages: func() []uuid.UUID {
 				var ids []uuid.UUID
 				for _, m := range leads.Messages() {

@@ -88,6 +88,11 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 			t.Helper()
 			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads DROP CONSTRAINT %q", id))
 		},
+		Cut: func() {
+			t.Helper()
+			execute(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE usename = 'worker' AND datname = current_database() AND xact_start IS NOT NULL`)
+		},
 		Quarantine: due,
 	}, db
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,14 +195,14 @@ func (b *benchJobs) measure(ctx context.Context, workers int) ([]benchResult, er
 		if err != nil {
 			return nil, err
 		}
-		line := fmt.Sprintf("Round %d, workers %d:", b.round, workers)
+		line := []string{fmt.Sprintf("Round %d, workers %d:", b.round, workers)}
 		for _, v := range benchVariants {
 			t := tallies[v]
 			perRow[v] = append(perRow[v], t.took.Seconds()/float64(t.rows))
 			wal[v] = append(wal[v], float64(t.wal)/float64(t.rows))
-			line += fmt.Sprintf("  %s %.0f rows/s", v, float64(t.rows)/t.took.Seconds())
+			line = append(line, fmt.Sprintf("%s %.0f rows/s", v, float64(t.rows)/t.took.Seconds()))
 		}
-		b.say("%s", line)
+		b.say("%s", strings.Join(line, "  "))
 	}
 	var results []benchResult
 	for _, v := range benchVariants {

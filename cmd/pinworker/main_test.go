@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -395,4 +396,21 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
+	got := done[struct {
+		Results []benchResult
+		Ratios  map[string]float64
+	}](t, "bench", "jobs", "--due", "6000", "--rounds", "1")
+	variants := make(map[string]int)
+	for _, r := range got.Results {
+		if r.Job != "lead-expiration" || r.RowsPerSecond <= 0 {
+			t.Errorf("result %+v", r)
+		}
+		variants[fmt.Sprint(r.Variant, r.Workers)]++
+	}
+	if len(variants) != 6 || got.Ratios["lead-expiration"] <= 0 {
+		t.Errorf("variants %v, ratios %v; want three variants with one and with two workers", variants, got.Ratios)
+	}
 }
