@@ -37,7 +37,7 @@ WHERE (job, item) IN (
     WHERE q.job = @job
       AND NOT EXISTS (
         SELECT FROM crm.leads AS l
-        WHERE l.id = q.item AND l.status = 'Active' AND l.expires_at < @as_of
+        WHERE l.id = q.item AND l.status = 'Active' AND l.expires_at < greatest(@as_of::timestamptz, now())
       )
     FOR UPDATE SKIP LOCKED
 );

@@ -119,7 +119,7 @@ WHERE (job, item) IN (
     WHERE q.job = $1
       AND NOT EXISTS (
         SELECT FROM crm.leads AS l
-        WHERE l.id = q.item AND l.status = 'Active' AND l.expires_at < $2
+        WHERE l.id = q.item AND l.status = 'Active' AND l.expires_at < greatest($2::timestamptz, now())
       )
     FOR UPDATE SKIP LOCKED
 )
