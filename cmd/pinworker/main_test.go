@@ -402,7 +402,7 @@ func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
 	got := done[struct {
 		Results []benchResult
 		Ratios  map[string]float64
-	}](t, "bench", "jobs", "--due", "6000", "--rounds", "1")
+	}](t, "bench", "jobs", "--due", "20000", "--rounds", "1")
 	variants := make(map[string]int)
 	for _, r := range got.Results {
 		if r.Job != "lead-expiration" || r.RowsPerSecond <= 0 {

@@ -104,10 +104,12 @@ func named(contextName string, err error) error {
 // awaitSchema waits until the database can be used. A schema that is behind then is a mistake of
 // the deployment: exit code 2, with the command that mends it.
 func (w *worker) awaitSchema(ctx context.Context) error {
-	const pause, remind = time.Second, time.Minute
+	const patience, pause, remind = 10 * time.Second, time.Second, time.Minute
 	var told time.Time
 	for {
-		err := w.crm.migrator.Current(ctx)
+		attempt, cancel := context.WithTimeout(ctx, patience)
+		err := w.crm.migrator.Current(attempt)
+		cancel()
 		var coded *exitError
 		switch {
 		case err == nil:
