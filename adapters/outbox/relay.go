@@ -56,6 +56,7 @@ type Relay struct {
 // laneState is what a relay remembers of a lane.
 type laneState struct {
 	running   bool
+	again     bool // someone looked while it was running
 	notBefore time.Time
 	backoff   *backoff.ExponentialBackOff
 	held      map[string]*hold // keys whose head is refused
@@ -183,9 +184,10 @@ func (r *Relay) begin(l lane) (*laneState, bool) {
 		r.state[l] = state
 	}
 	if state.running || time.Now().Before(state.notBefore) {
+		state.again = state.running
 		return nil, false
 	}
-	state.running = true
+	state.running, state.again = true, false
 	state.progressed()
 	return state, true
 }
@@ -195,6 +197,9 @@ func (r *Relay) end(state *laneState, pause time.Duration) {
 	defer r.mu.Unlock()
 	state.running = false
 	state.notBefore = time.Now().Add(pause)
+	if state.again && pause == 0 { // what came after its last look would wait for the next poll
+		r.Wake()
+	}
 }
 
 // work runs rounds of a lane until it is empty, an outage backs it off, or ctx ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,9 +31,16 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone
 	if err != nil || !locked {
 		return 0, 0, err
 	}
-	rows, err := r.lanes.read(work, tx, l, state.heldKeys(time.Now()), r.config.BatchSize)
-	if err != nil || len(rows) == 0 {
+	held, let := state.heldKeys(time.Now())
+	rows, err := r.lanes.read(work, tx, l, held, r.config.BatchSize)
+	if err != nil {
 		return 0, 0, err
+	}
+	if len(rows) < r.config.BatchSize {
+		state.forget(let, rows)
+	}
+	if len(rows) == 0 {
+		return 0, 0, nil
 	}
 	sent, outage := r.send(ctx, work, rows, state)
 	state.hold(sent, time.Now(), r.config.HoldFor, func(row row, why error) {
@@ -80,7 +88,7 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		result.acked = append(result.acked, w.id)
 		result.keys[w.key] = true
 	}
-	r.company.RLock()
+	state.alive(r.company.RLock)
 	leave := sync.OnceFunc(r.company.RUnlock)
 	defer leave()
 	for _, head := range heads {
@@ -97,7 +105,7 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 			if next := queues[w.key]; len(next) > 0 && outage == nil && ctx.Err() == nil {
 				f.emit(work, next[0])
 			}
-		case r.config.Refused(err):
+		case r.refused(err):
 			suspects = append(suspects, w)
 		default:
 			outage = err
@@ -108,7 +116,7 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		if outage != nil || ctx.Err() != nil {
 			break
 		}
-		r.company.Lock()
+		state.alive(r.company.Lock)
 		f.emit(work, suspect)
 		w, err := f.wait(work)
 		r.company.Unlock()
@@ -117,7 +125,7 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 			return result, err
 		case err == nil:
 			ack(w)
-		case r.config.Refused(err):
+		case r.refused(err):
 			result.refused[w] = err
 		default:
 			outage = err
@@ -126,23 +134,56 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 	return result, outage
 }
 
+// refused reports whether an answer is about the message itself. What never got an answer is not.
+func (r *Relay) refused(err error) bool {
+	return !errors.Is(err, errNoAnswer) && !errors.Is(err, context.Canceled) && r.config.Refused(err)
+}
+
+// alive shows signs of life while a lane waits for the others: who holds them up is to be found
+// stalled, not who waits.
+func (s *laneState) alive(wait func()) {
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(statementTimeout):
+				s.progressed()
+			}
+		}
+	}()
+	wait()
+	close(done)
+	s.progressed()
+}
+
 // retries is how many of the keys that were refused are tried again in one round. More would
 // keep the sound ones behind them waiting.
 const retries = 10
 
 // heldKeys returns the keys to pass over: those that are held, and those whose time is up but for
-// a few.
-func (s *laneState) heldKeys(now time.Time) []string {
-	keys := make([]string, 0, len(s.held))
-	tried := 0
+// a few, which are let through.
+func (s *laneState) heldKeys(now time.Time) (held, let []string) {
+	held = make([]string, 0, len(s.held)) // not nil, which would be null in SQL
 	for key, hold := range s.held {
-		if !now.Before(hold.until) && tried < retries {
-			tried++
-			continue
+		if !now.Before(hold.until) && len(let) < retries {
+			let = append(let, key)
+		} else {
+			held = append(held, key)
 		}
-		keys = append(keys, key)
 	}
-	return keys
+	return held, let
+}
+
+// forget drops the holds of keys that were let through and have no message any more: another
+// relay has delivered it.
+func (s *laneState) forget(let []string, rows []row) {
+	for _, key := range let {
+		if !slices.ContainsFunc(rows, func(w row) bool { return w.key == key }) {
+			delete(s.held, key)
+		}
+	}
 }
 
 // hold makes the keys of refused messages wait, each with its own backoff, and forgets the

@@ -140,8 +140,16 @@ func (schema) SchemaInitializingQueries(string) []watermillsql.Query { return ni
 // SubscribeIsolationLevel is never called.
 func (schema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelDefault }
 
-// errFewerMessages rolls a unit back whose messages a trigger has swallowed.
-var errFewerMessages = errors.New("the outbox took fewer messages than were written")
+// SwallowedError says that a trigger or a policy kept messages out of the outbox: the database
+// refuses them, and their unit must not be committed.
+type SwallowedError struct{ Written, Taken int }
+
+func (e SwallowedError) Error() string {
+	return fmt.Sprintf("the outbox took %d of %d messages", e.Taken, e.Written)
+}
+
+// DataFault says that it is about the data, and not about the database.
+func (SwallowedError) DataFault() bool { return true }
 
 var errWriteOnly = errors.New("the outbox is only written to through watermill-sql")
 
@@ -156,7 +164,7 @@ func (r *recorder) run(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("write to the outbox: %w", err)
 		}
 		if topics, ok := s.Args[0].([]string); ok && tag.RowsAffected() < int64(len(topics)) {
-			return errFewerMessages
+			return SwallowedError{Written: len(topics), Taken: int(tag.RowsAffected())}
 		}
 	}
 	return nil

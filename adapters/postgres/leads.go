@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -210,17 +211,27 @@ func (l *Leads) announce(ctx context.Context, changes []leadChange, run ports.Ru
 		return func(pgx.Tx) error { return nil }
 	}
 	type composed struct {
-		write func(context.Context, pgx.Tx) error
-		err   error
+		write    func(context.Context, pgx.Tx) error
+		err      error
+		panicked string
 	}
 	done := make(chan composed, 1)
 	go func() {
-		write, err := l.outbox.Compose(ctx, run, messages)
-		done <- composed{write, err}
+		var c composed
+		defer func() {
+			if value := recover(); value != nil {
+				c.panicked = fmt.Sprintf("%v, composing messages:\n%s", value, debug.Stack())
+			}
+			done <- c
+		}()
+		c.write, c.err = l.outbox.Compose(ctx, run, messages)
 	}()
 	return func(tx pgx.Tx) error {
 		c := <-done
-		if c.err != nil {
+		switch {
+		case c.panicked != "":
+			panic(c.panicked) // where the job's loop can hear it
+		case c.err != nil:
 			return c.err
 		}
 		return c.write(ctx, tx)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -121,5 +122,18 @@ func TestLeads_EventsThatATriggerSwallowsUndoTheUnit(t *testing.T) {
 	outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
 	if err != nil || len(outcome.Failed) != 1 || len(store.Messages()) > 0 {
 		t.Errorf("outcome %+v, %v, messages %v; want the lead failed, and nothing written", outcome, err, store.Messages())
+	}
+}
+
+func TestLeads_AMessageThatATriggerSwallowsIsItsLeadsPoisonAlone(t *testing.T) {
+	store, db := leadStore(t)
+	leads := due(t, store, 3)
+	execute(t, db, fmt.Sprintf(`CREATE FUNCTION crm.swallow() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN IF NEW.key = '%s' THEN RETURN NULL; END IF; RETURN NEW; END $$`, leads[1]))
+	execute(t, db, "CREATE TRIGGER swallow BEFORE INSERT ON crm.outbox FOR EACH ROW EXECUTE FUNCTION crm.swallow()")
+	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
+		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour})
+	if err != nil || summary.Applied != 2 || summary.Failed != 1 || len(store.Messages()) != 2 {
+		t.Errorf("summary %+v, %v, messages %v; want two expired and published, one failed", summary, err, store.Messages())
 	}
 }

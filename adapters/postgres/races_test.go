@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/outbox"
@@ -167,4 +170,23 @@ func TestWritable_TellsAReadOnlyDatabase(t *testing.T) {
 	if err := readOnly.Writable(t.Context()); !errors.Is(err, postgres.ErrReadOnly) {
 		t.Errorf("error %v; want ErrReadOnly", err)
 	}
+}
+
+// panics is an outbox that breaks.
+type panics struct{ postgres.Outbox }
+
+func (panics) Compose(context.Context, ports.RunID, []ports.Message) (func(context.Context, pgx.Tx) error, error) {
+	panic("a nil map")
+}
+
+func TestLeads_APanicWhileMessagesAreComposedReachesTheCaller(t *testing.T) {
+	store, db := leadStore(t)
+	due(t, store, 1)
+	defer func() {
+		if value := fmt.Sprint(recover()); !strings.Contains(value, "a nil map") || !strings.Contains(value, "races_test.go") {
+			t.Errorf("recovered %s; want the panic and its stack", value)
+		}
+	}()
+	_, err := postgres.NewLeads(db, panics{}).Transition(t.Context(), claim(), appcrm.Expire)
+	t.Errorf("error %v; want a panic", err)
 }

@@ -49,6 +49,8 @@ With the default sizes it needs 2 GB of disk and a few minutes.`,
 		switch {
 		case b.due < 20_000 || b.due > 1_000_000:
 			return usage("--due %d: allowed is a whole number from 20000 to 1000000", b.due)
+		case b.due < 30*b.batch:
+			return usage("--due %d: with pages of %d, allowed is a whole number from %d", b.due, b.batch, 30*b.batch)
 		case b.rounds < 1 || b.rounds > 20:
 			return usage("--rounds %d: allowed is a whole number from 1 to 20", b.rounds)
 		case b.batch < 1 || b.batch > 10_000:

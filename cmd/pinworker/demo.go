@@ -212,7 +212,7 @@ func (d *demo) play(ctx context.Context) error {
 	go func() { relay <- d.worker.crm.relay.Run(relayCtx) }()
 	err := d.live(ctx, day)
 	if err == nil {
-		err = d.drain(ctx)
+		err = d.drain(ctx, relay)
 	}
 	stop()
 	if err := errors.Join(err, <-relay); err != nil {
@@ -385,7 +385,7 @@ func (d *demo) acts(hour int) map[fate][]*demoLead {
 }
 
 // drain waits until the relay has emptied the outbox.
-func (d *demo) drain(ctx context.Context) error {
+func (d *demo) drain(ctx context.Context, relay chan error) error {
 	for {
 		lag, err := outbox.Measure(ctx, d.worker.crm.db.Pool, d.worker.crm.table)
 		if err != nil {
@@ -397,6 +397,9 @@ func (d *demo) drain(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-relay: // nobody would empty it
+			relay <- err
+			return errors.New("the relay ended before the outbox was empty")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -1,0 +1,83 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestStalled_TellsALookOrALaneThatHangs(t *testing.T) {
+	long := time.Now().Add(-time.Hour).UnixNano()
+	newRelay := func() *Relay {
+		return NewRelay(nil, Table{Schema: "crm"}, nil, RelayConfig{PollInterval: time.Second}, slog.New(slog.DiscardHandler))
+	}
+	t.Run("not begun", func(t *testing.T) {
+		if err := newRelay().Stalled(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a look that hangs", func(t *testing.T) {
+		r := newRelay()
+		r.lastLook.Store(long)
+		if err := r.Stalled(); err == nil || !strings.Contains(err.Error(), "has not looked for messages") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("a lane that hangs", func(t *testing.T) {
+		r := newRelay()
+		r.lastLook.Store(time.Now().UnixNano())
+		state, _ := r.begin(lane{topic: "pin.crm.lead-expired.v1", shard: 3})
+		if err := r.Stalled(); err != nil {
+			t.Errorf("a lane that has just begun: %v", err)
+		}
+		state.progress.Store(long)
+		if err := r.Stalled(); err == nil || !strings.Contains(err.Error(), "lane pin.crm.lead-expired.v1/3") {
+			t.Errorf("error %v", err)
+		}
+		r.end(state, 0)
+		if err := r.Stalled(); err != nil {
+			t.Errorf("a lane that nobody works on: %v", err)
+		}
+	})
+}
+
+func TestRefused_WhatNeverGotAnAnswerIsAnOutage(t *testing.T) {
+	r := NewRelay(nil, Table{}, nil, RelayConfig{Refused: func(error) bool { return true }}, slog.New(slog.DiscardHandler))
+	for _, err := range []error{errNoAnswer, context.Canceled} {
+		if r.refused(err) {
+			t.Errorf("%v is taken for a refusal", err)
+		}
+	}
+	if !r.refused(errors.New("too large")) {
+		t.Error("a refusal is taken for an outage")
+	}
+}
+
+func TestBegin_ALookAtALaneThatIsRunningLeadsToAnotherLook(t *testing.T) {
+	r := NewRelay(nil, Table{}, nil, RelayConfig{}, slog.New(slog.DiscardHandler))
+	state, _ := r.begin(lane{topic: "t"})
+	if _, ok := r.begin(lane{topic: "t"}); ok {
+		t.Fatal("two workers on one lane")
+	}
+	r.end(state, 0)
+	select {
+	case <-r.wake:
+	default:
+		t.Error("what was committed meanwhile waits for the next poll")
+	}
+}
+
+func TestForget_DropsTheHoldOfAKeyThatHasNothingLeft(t *testing.T) {
+	s := &laneState{held: map[string]*hold{"gone": {}, "here": {}}}
+	held, let := s.heldKeys(time.Now())
+	if len(held) != 0 || len(let) != 2 {
+		t.Fatalf("held %v, let through %v", held, let)
+	}
+	s.forget(let, []row{{key: "here"}})
+	if len(s.held) != 1 || s.held["here"] == nil {
+		t.Errorf("held %v; want the key that is here", s.held)
+	}
+}
