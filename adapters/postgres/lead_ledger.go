@@ -58,8 +58,7 @@ func (l *LeadLedger) Entries(ctx context.Context, since time.Time) iter.Seq2[lea
 // a difference.
 func (l *LeadLedger) page(ctx context.Context, p crmdb.LeadPageParams) ([]leadEntry, error) {
 	var entries []leadEntry
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, l.db.Pool, snapshot, func(tx pgx.Tx) error {
+	err := l.db.snapshot(ctx, func(tx pgx.Tx) error {
 		q := crmdb.New(tx)
 		ids, err := q.LeadPage(ctx, p)
 		if err != nil {

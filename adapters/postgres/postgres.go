@@ -35,7 +35,7 @@ type Config struct {
 // DB is a pool of connections to one context's database.
 type DB struct {
 	Pool     *pgxpool.Pool
-	begin    pgx.TxOptions
+	timeouts string        // set with each transaction
 	patience time.Duration // how long a whole unit of work may take; 0: for ever
 }
 
@@ -56,29 +56,39 @@ func Open(config Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the connection pool: %w", err)
 	}
-	return &DB{Pool: pool, patience: 3 * config.StatementTimeout, begin: pgx.TxOptions{BeginQuery: fmt.Sprintf(
+	return &DB{Pool: pool, patience: 3 * config.StatementTimeout, timeouts: fmt.Sprintf(
 		// Set with the transaction, in one round trip: a pooler in transaction mode keeps no
 		// session, and refuses timeouts as startup parameters.
-		"begin; set local statement_timeout = %d; set local lock_timeout = %d",
+		"; set local statement_timeout = %d; set local lock_timeout = %d",
 		config.StatementTimeout.Milliseconds(), config.LockTimeout.Milliseconds(),
-	)}}, nil
+	)}, nil
 }
 
 // Close returns once all connections are given back.
 func (db *DB) Close() { db.Pool.Close() }
 
 // transact runs work in a READ COMMITTED transaction. What work returns decides: nil commits.
+func (db *DB) transact(ctx context.Context, work func(tx pgx.Tx) error) error {
+	return db.within(ctx, "begin", work)
+}
+
+// snapshot runs work that only reads, all of it as of one moment.
+func (db *DB) snapshot(ctx context.Context, work func(tx pgx.Tx) error) error {
+	return db.within(ctx, "begin isolation level repeatable read read only", work)
+}
+
+// within runs work in a transaction that begin opens.
 //
 // A server that has fallen silent keeps no timeouts, so the unit has a deadline here as well.
 // Where a connection is lost, or is to a server that is only a standby by now, the others of
 // the pool are too, and are given up.
-func (db *DB) transact(ctx context.Context, work func(tx pgx.Tx) error) error {
+func (db *DB) within(ctx context.Context, begin string, work func(tx pgx.Tx) error) error {
 	if db.patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, db.patience)
 		defer cancel()
 	}
-	err := pgx.BeginTxFunc(ctx, db.Pool, db.begin, work)
+	err := pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{BeginQuery: begin + db.timeouts}, work)
 	if connectionLost(err) {
 		db.Pool.Reset()
 	}
