@@ -77,7 +77,7 @@ const rounds = Shards
 // NewRelay returns the relay of an outbox. The publisher stays the caller's to close, after
 // Run has returned.
 func NewRelay(pool *pgxpool.Pool, table Table, publisher message.Publisher, config RelayConfig, log *slog.Logger) *Relay {
-	r := &Relay{
+	return &Relay{
 		lanes:     lanes{pool: pool, table: table},
 		publisher: publisher,
 		config:    config,
@@ -88,7 +88,6 @@ func NewRelay(pool *pgxpool.Pool, table Table, publisher message.Publisher, conf
 		state:     make(map[lane]*laneState),
 		failing:   make(map[string]bool),
 	}
-	return r
 }
 
 // Wake says that messages were committed. It never blocks.
@@ -128,7 +127,7 @@ func (r *Relay) Stalled() error {
 func (r *Relay) Run(ctx context.Context) error {
 	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, watermill.NopLogger{}, forwarder.Config{
 		ForwarderTopic: forwarderTopic,
-		Middlewares:    []message.HandlerMiddleware{report},
+		Middlewares:    []message.HandlerMiddleware{answerBack},
 		CloseTimeout:   time.Second, // by then the rounds have ended, or used the grace up
 	})
 	if err != nil {

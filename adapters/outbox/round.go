@@ -253,9 +253,9 @@ func (f *flight) wait(work context.Context) (*row, error) {
 
 type answerKey struct{}
 
-// report brings a message's error back to its round. Watermill's ack and nack carry none, but
+// answerBack brings a message's error back to its round. Watermill's ack and nack carry none, but
 // a middleware sees the error and the outer message, whose context the round made.
-func report(next message.HandlerFunc) message.HandlerFunc {
+func answerBack(next message.HandlerFunc) message.HandlerFunc {
 	return func(m *message.Message) (_ []*message.Message, _ error) {
 		answer, ok := m.Context().Value(answerKey{}).(func(error))
 		if !ok {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -173,7 +174,7 @@ func (r *recorder) run(ctx context.Context, tx pgx.Tx) error {
 // ExecContext is the one method that the publisher calls.
 func (r *recorder) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
 	r.statements = append(r.statements, watermillsql.Query{Query: query, Args: args})
-	return rowsAffected(0), nil
+	return driver.RowsAffected(0), nil
 }
 
 // Exec is ExecContext.
@@ -194,8 +195,3 @@ func (*recorder) QueryRowContext(context.Context, string, ...any) *sql.Row { ret
 
 // QueryRow is never called.
 func (*recorder) QueryRow(string, ...any) *sql.Row { return nil }
-
-type rowsAffected int64
-
-func (rowsAffected) LastInsertId() (int64, error)   { return 0, errWriteOnly }
-func (n rowsAffected) RowsAffected() (int64, error) { return int64(n), nil }

@@ -17,21 +17,14 @@ import (
 // leadFromRow restores a lead. A row may hold what PostgreSQL can and a lead cannot: a
 // ColumnError or a crm.InvalidError says so.
 func leadFromRow(row crmdb.CrmLead) (crm.Lead, error) {
-	expiresAt, err := moment("expires_at", row.ExpiresAt)
-	if err != nil {
-		return crm.Lead{}, err
-	}
-	expiredAt, err := moment("expired_at", row.ExpiredAt)
-	if err != nil {
-		return crm.Lead{}, err
-	}
-	createdAt, err := moment("created_at", row.CreatedAt)
-	if err != nil {
-		return crm.Lead{}, err
-	}
-	updatedAt, err := moment("updated_at", row.UpdatedAt)
-	if err != nil {
-		return crm.Lead{}, err
+	moments := []struct {
+		column string
+		stored pgtype.Timestamptz
+	}{{"expires_at", row.ExpiresAt}, {"expired_at", row.ExpiredAt}, {"created_at", row.CreatedAt}, {"updated_at", row.UpdatedAt}}
+	for _, m := range moments {
+		if m.stored.InfinityModifier != pgtype.Finite {
+			return crm.Lead{}, ColumnError{m.column, "is " + m.stored.InfinityModifier.String()}
+		}
 	}
 	return crm.Restore(crm.Snapshot{ // a null id, status or version is a zero that it refuses
 		ID:                    crm.LeadID(row.ID.Bytes),
@@ -39,23 +32,20 @@ func leadFromRow(row crmdb.CrmLead) (crm.Lead, error) {
 		ExecutorAgentUserID:   ids.UserID(row.ExecutorAgentUserID.Bytes),
 		PrimaryInvestorUserID: ids.UserID(row.PrimaryInvestorUserID.Bytes),
 		Status:                crm.Status(row.Status.String),
-		ExpiresAt:             expiresAt,
-		ExpiredAt:             expiredAt,
+		ExpiresAt:             fromTimestamptz(row.ExpiresAt),
+		ExpiredAt:             fromTimestamptz(row.ExpiredAt),
 		Version:               int(row.Version.Int32),
-		CreatedAt:             createdAt,
-		UpdatedAt:             updatedAt,
+		CreatedAt:             fromTimestamptz(row.CreatedAt),
+		UpdatedAt:             fromTimestamptz(row.UpdatedAt),
 	})
 }
 
-// moment takes null for the zero time.
-func moment(column string, t pgtype.Timestamptz) (time.Time, error) {
-	if t.InfinityModifier != pgtype.Finite {
-		return time.Time{}, ColumnError{column, "is " + t.InfinityModifier.String()}
-	}
+// fromTimestamptz takes null for the zero time, as asTimestamptz does the other way.
+func fromTimestamptz(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
-		return time.Time{}, nil
+		return time.Time{}
 	}
-	return t.Time.UTC(), nil
+	return t.Time.UTC()
 }
 
 func leadInsert(lead crm.Lead) crmdb.InsertLeadParams {

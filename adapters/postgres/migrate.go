@@ -65,6 +65,16 @@ func (m *Migrator) Up(ctx context.Context, set Set) (steps []Migration, err erro
 	return steps, err
 }
 
+// UpAll applies both sets, the platform's first: for a database that is this program's own.
+func (m *Migrator) UpAll(ctx context.Context) error {
+	for _, set := range []Set{PlatformSet, WorkerSet} {
+		if _, err := m.Up(ctx, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // alone runs work while no other process migrates this database.
 func (m *Migrator) alone(ctx context.Context, work func() error) (err error) {
 	conn, err := m.db.Conn(ctx)

@@ -77,7 +77,7 @@ func (t *LeadExpiration) Cycle(job appcrm.ExpireLeads) func(context.Context, cyc
 			span.SetStatus(codes.Error, err.Error())
 			return result, err // the loop logs it
 		}
-		t.jobs.succeeded(string(ports.LeadExpiration))
+		t.jobs.succeeded(ports.LeadExpiration)
 		if result.CappedByMaxBatches {
 			log.Warn("the cap ended the drain with leads still due: the next cycle takes them")
 		}
@@ -98,8 +98,8 @@ func (t *LeadExpiration) measure(ctx context.Context, log *slog.Logger, asOf tim
 		return
 	}
 	t.backlog.Set(float64(backlog.Due))
-	t.jobs.oldestDue(string(ports.LeadExpiration), asOf, backlog.Oldest)
-	t.jobs.quarantined(string(ports.LeadExpiration), backlog.Held)
+	t.jobs.oldestDue(ports.LeadExpiration, asOf, backlog.Oldest)
+	t.jobs.quarantined(ports.LeadExpiration, backlog.Held)
 }
 
 // observedLeads observes each unit of work: batch.processed, lead.expired, item.failed, the
@@ -128,9 +128,10 @@ func (o observedLeads) Transition(
 	for _, applied := range outcome.Applied {
 		lead := applied.After.Snapshot()
 		o.t.lateness.Observe(lead.ExpiredAt.Sub(lead.ExpiresAt).Seconds())
-		log.Debug("lead.expired", "LeadId", lead.ID.String(), "TenantId", lead.TenantID.String())
+		id, tenant := lead.ID.String(), lead.TenantID.String()
+		log.Debug("lead.expired", "LeadId", id, "TenantId", tenant)
 		span.AddEvent("lead.expired", trace.WithAttributes(
-			attribute.String("lead.id", lead.ID.String()), attribute.String("tenant.id", lead.TenantID.String())))
+			attribute.String("lead.id", id), attribute.String("tenant.id", tenant)))
 	}
 	for _, failure := range outcome.Failed {
 		o.t.errors.Inc()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pin-platform/pinworker/ports"
 )
 
 // NewLogger returns the process's logger. format is json or text; level is slog's.
@@ -53,18 +55,22 @@ func NewJobs(registry prometheus.Registerer) *Jobs {
 }
 
 // Interval tells a job's setting, so that alerts follow it.
-func (j *Jobs) Interval(job string, interval time.Duration) {
-	j.interval.WithLabelValues(job).Set(interval.Seconds())
+func (j *Jobs) Interval(job ports.Job, interval time.Duration) {
+	j.interval.WithLabelValues(string(job)).Set(interval.Seconds())
 }
 
-func (j *Jobs) succeeded(job string) { j.lastSuccess.WithLabelValues(job).SetToCurrentTime() }
+func (j *Jobs) succeeded(job ports.Job) {
+	j.lastSuccess.WithLabelValues(string(job)).SetToCurrentTime()
+}
 
-func (j *Jobs) quarantined(job string, n int) { j.quarantine.WithLabelValues(job).Set(float64(n)) }
+func (j *Jobs) quarantined(job ports.Job, n int) {
+	j.quarantine.WithLabelValues(string(job)).Set(float64(n))
+}
 
-func (j *Jobs) oldestDue(job string, asOf, oldest time.Time) {
+func (j *Jobs) oldestDue(job ports.Job, asOf, oldest time.Time) {
 	age := 0.0
 	if !oldest.IsZero() {
 		age = asOf.Sub(oldest).Seconds()
 	}
-	j.oldest.WithLabelValues(job).Set(age)
+	j.oldest.WithLabelValues(string(job)).Set(age)
 }

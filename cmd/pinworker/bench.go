@@ -155,10 +155,8 @@ func (b *benchJobs) run(ctx context.Context) (report benchReport, err error) {
 func (b *benchJobs) prepare(ctx context.Context) error {
 	migrator := postgres.NewMigrator(b.db, "crm")
 	defer migrator.Close() //nolint:errcheck // what it did is known by then
-	for _, set := range []postgres.Set{postgres.PlatformSet, postgres.WorkerSet} {
-		if _, err := migrator.Up(ctx, set); err != nil {
-			return err
-		}
+	if err := migrator.UpAll(ctx); err != nil {
+		return err
 	}
 	rounds := 2*b.rounds + 1
 	b.say("Writing %d leads with their streams ...", rounds*b.due+b.others)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/outbox"
-	"github.com/pin-platform/pinworker/adapters/postgres"
 	"github.com/pin-platform/pinworker/app/cycle"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
@@ -104,10 +103,8 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	for _, set := range []postgres.Set{postgres.PlatformSet, postgres.WorkerSet} {
-		if _, err := w.crm.migrator.Up(ctx, set); err != nil {
-			return err
-		}
+	if err := w.crm.migrator.UpAll(ctx); err != nil {
+		return err
 	}
 	d.worker, d.database, d.brokers = w, database.URL(), broker.Brokers()
 	if err := d.play(ctx); err != nil {
@@ -326,20 +323,14 @@ func (d *demo) live(ctx context.Context, day time.Time) error {
 	d.tell(hourFormat, "HOUR", "EXPIRED", "BATCHES", "TOOK", "EXTENDED", "ARCHIVED", "REVIVED")
 	for hour := range demoHours {
 		now := demoHour{asOf: day.Add(time.Duration(hour+1) * time.Hour)}
-		for what, leads := range d.acts(hour) {
+		acts := d.acts(hour)
+		for what, leads := range acts {
 			act := d.at(day.Add(time.Duration(hour) * time.Hour))
 			if err := d.each(ctx, leads, func(ctx context.Context, l *demoLead) error { return act(ctx, l, what) }); err != nil {
 				return err
 			}
-			switch what {
-			case extended:
-				now.extended = len(leads)
-			case archived:
-				now.archived = len(leads)
-			case revived:
-				now.revived = len(leads)
-			}
 		}
+		now.extended, now.archived, now.revived = len(acts[extended]), len(acts[archived]), len(acts[revived])
 		result, err := d.worker.crm.expireLeads(ctx, cycle.Begin(now.asOf))
 		if err != nil {
 			return err

@@ -16,23 +16,13 @@ import (
 // jobNames are the jobs there are.
 var jobNames = []string{string(ports.LeadExpiration)}
 
-// leadsExpired are the result fields of lead-expiration, as --json prints them.
+// leadsExpired is the result of lead-expiration as --json prints it: Elapsed as Go spells it.
 type leadsExpired struct {
-	ExpiredCount       int
-	BatchesProcessed   int
-	Elapsed            span
-	CappedByMaxBatches bool
-	FailedCount        int
-	SkippedLockedCount int
-	FaultCount         int
+	appcrm.LeadsExpired
+	Elapsed span
 }
 
-func leadsExpiredOf(r appcrm.LeadsExpired) leadsExpired {
-	return leadsExpired{
-		r.ExpiredCount, r.BatchesProcessed, span(r.Elapsed), r.CappedByMaxBatches,
-		r.FailedCount, r.SkippedLockedCount, r.FaultCount,
-	}
-}
+func leadsExpiredOf(r appcrm.LeadsExpired) leadsExpired { return leadsExpired{r, span(r.Elapsed)} }
 
 // advice says what to look at next, where there is something.
 func (r leadsExpired) advice() string {

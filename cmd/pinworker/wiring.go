@@ -90,7 +90,7 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 			return err
 		},
 	}
-	jobs.Interval(string(ports.LeadExpiration), s.LeadExpiration.Interval)
+	jobs.Interval(ports.LeadExpiration, s.LeadExpiration.Interval)
 	return w, nil
 }
 

@@ -67,12 +67,7 @@ func Migrate(ctx context.Context, databaseURL string) error {
 	defer db.Close()
 	migrator := postgres.NewMigrator(db, "crm")
 	defer migrator.Close() //nolint:errcheck // what it did is known by then
-	for _, set := range []postgres.Set{postgres.PlatformSet, postgres.WorkerSet} {
-		if _, err := migrator.Up(ctx, set); err != nil {
-			return err
-		}
-	}
-	return nil
+	return migrator.UpAll(ctx)
 }
 
 // Database returns the URL of a fresh database with all tables. It goes with the server: to
