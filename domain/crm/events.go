@@ -3,12 +3,14 @@ package crm
 import (
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/pin-platform/pinworker/domain/ids"
 )
 
 // Event is something that happened to a lead. It knows its stream; the set is closed.
 type Event interface {
-	Stream() LeadID
+	Stream() uuid.UUID
 	OccurredAt() time.Time
 	event()
 }
@@ -51,19 +53,19 @@ type (
 )
 
 // Stream returns the lead.
-func (e LeadRegistered) Stream() LeadID { return e.Lead }
+func (e LeadRegistered) Stream() uuid.UUID { return uuid.UUID(e.Lead) }
 
 // Stream returns the lead.
-func (e LeadExtended) Stream() LeadID { return e.Lead }
+func (e LeadExtended) Stream() uuid.UUID { return uuid.UUID(e.Lead) }
 
 // Stream returns the lead.
-func (e LeadExpired) Stream() LeadID { return e.Lead }
+func (e LeadExpired) Stream() uuid.UUID { return uuid.UUID(e.Lead) }
 
 // Stream returns the lead.
-func (e LeadArchived) Stream() LeadID { return e.Lead }
+func (e LeadArchived) Stream() uuid.UUID { return uuid.UUID(e.Lead) }
 
 // Stream returns the lead.
-func (e LeadImported) Stream() LeadID { return e.Lead.ID }
+func (e LeadImported) Stream() uuid.UUID { return uuid.UUID(e.Lead.ID) }
 
 // OccurredAt returns At.
 func (e LeadRegistered) OccurredAt() time.Time { return e.At }

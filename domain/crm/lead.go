@@ -15,6 +15,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/pin-platform/pinworker/domain/eventsourcing"
 	"github.com/pin-platform/pinworker/domain/ids"
 )
 
@@ -127,11 +130,17 @@ func Restore(s Snapshot) (Lead, error) {
 // ID returns the lead's id.
 func (l Lead) ID() LeadID { return l.is.ID }
 
+// Stream returns the lead's id.
+func (l Lead) Stream() uuid.UUID { return uuid.UUID(l.is.ID) }
+
 // Version returns the number of the lead's last transition, 0 before the first.
 func (l Lead) Version() int { return l.is.Version }
 
 // Snapshot returns the lead's whole state.
 func (l Lead) Snapshot() Snapshot { return l.is }
+
+// Parts returns the lead: it is a unit by itself.
+func (l Lead) Parts() []eventsourcing.Part[Event] { return []eventsourcing.Part[Event]{l} }
 
 // Registration is what a new lead begins with.
 type Registration struct {
