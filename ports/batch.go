@@ -31,6 +31,10 @@ func NewRunID() RunID { return RunID(uuid.Must(uuid.NewV7())) }
 // String returns the lower-case text form.
 func (r RunID) String() string { return uuid.UUID(r).String() }
 
+// Stored is a moment as the database will hold it, UTC in whole microseconds, so that rows and
+// events agree.
+func Stored(moment time.Time) time.Time { return moment.UTC().Truncate(time.Microsecond) }
+
 // Actor says who made something happen: System, or a user's id.
 type Actor string
 
@@ -114,6 +118,7 @@ type Transitioned[A, E any] struct {
 // Failure is one item's data fault. Tenant is zero where the row did not tell.
 type Failure struct {
 	Item   uuid.UUID
+	Of     uuid.UUID // what the item hangs on (a reminder's event); zero for items that stand alone
 	Tenant ids.TenantID
 	Err    error
 	Streak int // how often in a row it has failed, this time included

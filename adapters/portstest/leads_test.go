@@ -27,31 +27,31 @@ type (
 
 // broken is a sound store of which one method is replaced.
 type broken struct {
-	*memory.Leads
-	transition func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error)
-	hold       func(ctx context.Context, sound *memory.Leads, at time.Time, held []ports.Held) error
+	memory.CRM
+	transition func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error)
+	hold       func(ctx context.Context, sound memory.CRM, at time.Time, held []ports.Held) error
 	backlog    func(ports.Backlog) ports.Backlog
-	change     func(ctx context.Context, sound *memory.Leads, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error)
+	change     func(ctx context.Context, sound memory.CRM, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error)
 	stream     func([]eventsourcing.Recorded[crm.Event]) []eventsourcing.Recorded[crm.Event]
-	lock       func(crm.LeadID) func()
+	lock       func(uuid.UUID) func()
 }
 
 func (b broken) Transition(ctx context.Context, claim ports.Claim, r rule) (outcome, error) {
 	if b.transition != nil {
-		return b.transition(ctx, b.Leads, claim, r)
+		return b.transition(ctx, b.CRM, claim, r)
 	}
-	return b.Leads.Transition(ctx, claim, r)
+	return b.CRM.Due.Transition(ctx, claim, r)
 }
 
 func (b broken) Hold(ctx context.Context, at time.Time, held []ports.Held) error {
 	if b.hold != nil {
-		return b.hold(ctx, b.Leads, at, held)
+		return b.hold(ctx, b.CRM, at, held)
 	}
-	return b.Leads.Hold(ctx, at, held)
+	return b.CRM.Due.Hold(ctx, at, held)
 }
 
 func (b broken) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
-	backlog, err := b.Leads.Backlog(ctx, asOf, after)
+	backlog, err := b.CRM.Due.Backlog(ctx, asOf, after)
 	if b.backlog != nil {
 		backlog = b.backlog(backlog)
 	}
@@ -60,14 +60,14 @@ func (b broken) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor)
 
 func (b broken) Change(ctx context.Context, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
 	if b.change != nil {
-		return b.change(ctx, b.Leads, c, r)
+		return b.change(ctx, b.CRM, c, r)
 	}
-	return b.Leads.Change(ctx, c, r)
+	return b.CRM.Leads.Change(ctx, c, r)
 }
 
 func (b broken) Entries(ctx context.Context, since time.Time) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
-		for e, err := range b.Leads.Entries(ctx, since) {
+		for e, err := range b.CRM.Ledger.Entries(ctx, since) {
 			if b.stream != nil {
 				e.Stream = b.stream(e.Stream)
 			}
@@ -80,8 +80,8 @@ func (b broken) Entries(ctx context.Context, since time.Time) iter.Seq2[entry, e
 
 // after runs the sound Transition and then spoils its outcome.
 func after(spoil func(*outcome)) broken {
-	return broken{transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
-		o, err := sound.Transition(ctx, claim, r)
+	return broken{transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Due.Transition(ctx, claim, r)
 		spoil(&o)
 		return o, err
 	}}
@@ -89,9 +89,9 @@ func after(spoil func(*outcome)) broken {
 
 // with spoils what the sound Transition is asked for.
 func with(spoil func(*ports.Claim, *rule)) broken {
-	return broken{transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
+	return broken{transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
 		spoil(&claim, &r)
-		return sound.Transition(ctx, claim, r)
+		return sound.Due.Transition(ctx, claim, r)
 	}}
 }
 
@@ -111,7 +111,7 @@ func without(drop func(crm.Event) bool) broken {
 // mutants each break one promise.
 var mutants = map[string]broken{
 	"none":          {},
-	"ignores locks": {lock: func(crm.LeadID) func() { return func() {} }},
+	"ignores locks": {lock: func(uuid.UUID) func() { return func() {} }},
 	"drops a message": with(func(_ *ports.Claim, r *rule) {
 		r.Announce = nil
 	}),
@@ -142,46 +142,46 @@ var mutants = map[string]broken{
 			o.Failed[i].Streak = 1
 		}
 	}),
-	"commits part of a refused page": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
-		o, err := sound.Transition(ctx, claim, r)
+	"commits part of a refused page": {transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Due.Transition(ctx, claim, r)
 		if refused := (*ports.RefusedError)(nil); errors.As(err, &refused) {
 			claim.Limit = 1
-			sound.Transition(ctx, claim, r) //nolint:errcheck // a mutant
+			sound.Due.Transition(ctx, claim, r) //nolint:errcheck // a mutant
 		}
 		return o, err
 	}},
-	"blames the first of a refused page": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
-		o, err := sound.Transition(ctx, claim, r)
+	"blames the first of a refused page": {transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Due.Transition(ctx, claim, r)
 		if refused := (*ports.RefusedError)(nil); errors.As(err, &refused) {
 			o.Failed = []ports.Failure{{Err: err}}
 			return o, nil
 		}
 		return o, err
 	}},
-	"takes a cut for a success": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
-		o, err := sound.Transition(ctx, claim, r)
+	"takes a cut for a success": {transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Due.Transition(ctx, claim, r)
 		if errors.Is(err, memory.ErrCut) {
 			return o, nil
 		}
 		return o, err
 	}},
-	"loses its place at a cut": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
-		o, err := sound.Transition(ctx, claim, r)
+	"loses its place at a cut": {transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
+		o, err := sound.Due.Transition(ctx, claim, r)
 		if err != nil {
 			return outcome{}, err
 		}
 		return o, nil
 	}},
-	"holds nothing back": {hold: func(context.Context, *memory.Leads, time.Time, []ports.Held) error { return nil }},
-	"never forgets a failure": {transition: func(ctx context.Context, sound *memory.Leads, claim ports.Claim, r rule) (outcome, error) {
+	"holds nothing back": {hold: func(context.Context, memory.CRM, time.Time, []ports.Held) error { return nil }},
+	"never forgets a failure": {transition: func(ctx context.Context, sound memory.CRM, claim ports.Claim, r rule) (outcome, error) {
 		list, err := sound.List(ctx)
 		if err != nil {
 			return outcome{}, err
 		}
-		o, err := sound.Transition(ctx, claim, r)
+		o, err := sound.Due.Transition(ctx, claim, r)
 		for _, q := range list {
 			again := ports.Held{Failure: ports.Failure{Item: q.Item, Tenant: q.Tenant, Err: errors.New(q.LastError), Streak: q.Streak}, NextAttempt: q.NextAttempt}
-			if err := sound.Hold(ctx, q.LastFailedAt, []ports.Held{again}); err != nil {
+			if err := sound.Due.Hold(ctx, q.LastFailedAt, []ports.Held{again}); err != nil {
 				return o, err
 			}
 		}
@@ -189,10 +189,10 @@ var mutants = map[string]broken{
 	}},
 	"leaves locked leads out of the backlog": {backlog: func(b ports.Backlog) ports.Backlog { b.Due = max(0, b.Due-1); return b }},
 	"tells nothing of what is held":          {backlog: func(b ports.Backlog) ports.Backlog { b.Held = 0; return b }},
-	"lets an operation past a lock": {change: func(_ context.Context, sound *memory.Leads, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
+	"lets an operation past a lock": {change: func(_ context.Context, sound memory.CRM, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
 		soon, cancel := context.WithTimeout(context.Background(), time.Microsecond)
 		defer cancel()
-		changed, err := sound.Change(soon, c, r)
+		changed, err := sound.Leads.Change(soon, c, r)
 		if errors.Is(err, context.DeadlineExceeded) { // it does not wait
 			return ports.Transitioned[crm.Lead, crm.Event]{}, nil
 		}
@@ -209,22 +209,18 @@ func TestMutant(t *testing.T) {
 		t.Skip("run by TestLeads_CatchesEveryBrokenPromise")
 	}
 	portstest.Leads(t, func(*testing.T) portstest.LeadStore {
-		leads := mutants[name]
-		leads.Leads = memory.NewLeads()
-		lock := leads.Lock
-		if leads.lock != nil {
-			lock = leads.lock
+		mutant := mutants[name]
+		mutant.CRM = memory.NewCRM()
+		lock := mutant.Lock
+		if mutant.lock != nil {
+			lock = mutant.lock
 		}
 		return portstest.LeadStore{
-			Due: leads, Leads: leads, Ledger: leads, Quarantine: leads.Leads,
-			Import: leads.Import, Lock: lock, Refuse: leads.Refuse, Accept: leads.Accept, Cut: leads.Cut,
-			Messages: func() []uuid.UUID {
-				var ids []uuid.UUID
-				for _, m := range leads.Messages() {
-					ids = append(ids, m.ID)
-				}
-				return ids
+			Hooks: portstest.Hooks{
+				Quarantine: mutant.World, Messages: mutant.MessageIDs, Forget: mutant.Forget,
+				Lock: lock, Refuse: mutant.Refuse, Accept: mutant.Accept, Cut: mutant.Cut,
 			},
+			Due: mutant, Leads: mutant, Ledger: mutant,
 		}
 	})
 }

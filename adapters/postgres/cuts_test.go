@@ -141,7 +141,7 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 	owner := open(t, database)
 	p, through := newProxy(t, embeddedtest.AsWorker(t, database))
 	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
-	direct := postgres.NewLeads(open(t, embeddedtest.AsWorker(t, database)), writer)
+	direct := postgres.NewCRM(open(t, embeddedtest.AsWorker(t, database)), writer).Due
 
 	// attempt expires a fresh page through a connection that is cut at the n-th message. The
 	// connection is new, so that each page has the same messages, the start of it included.
@@ -153,7 +153,7 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 		db := open(t, through)
 		defer db.Close()
 		claim := ports.Claim{AsOf: portstest.Noon, Limit: page, Run: ports.NewRunID()}
-		outcome, err = postgres.NewLeads(db, writer).Transition(t.Context(), claim, appcrm.Expire)
+		outcome, err = postgres.NewCRM(db, writer).Due.Transition(t.Context(), claim, appcrm.Expire)
 		counted, lost = p.count()
 		return outcome, counted, lost, err
 	}
@@ -224,7 +224,7 @@ func settled(t *testing.T, owner *postgres.DB, page int) (expired int) {
 	if expired != 0 && expired != page || events != expired || messages != expired {
 		t.Fatalf("half done: %d leads, %d events, %d messages", expired, events, messages)
 	}
-	report, err := verify.Run(t.Context(), postgres.NewLeadLedger(owner), time.Time{}, func(f verify.Finding) {
+	report, err := verify.Run(t.Context(), postgres.NewCRM(owner, nil).Ledger, time.Time{}, func(f verify.Finding) {
 		t.Errorf("%s: %s", f.ID, f.What)
 	})
 	if err != nil || report.Differences > 0 {

@@ -44,7 +44,7 @@ func TestLeads_ADrainSurvivesAConnectionThatIsKilledBetweenPages(t *testing.T) {
 		}
 	}}
 	summary, err := cycle.Drain(t.Context(), killing, appcrm.Expire, cycle.Begin(portstest.Noon),
-		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour})
+		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour}, nil)
 	if err != nil || summary.Applied != 40 {
 		t.Errorf("summary %+v, %v; want all expired in this cycle", summary, err)
 	}
@@ -71,11 +71,11 @@ func TestDB_ComesBackFromAReadOnlyPhaseByItself(t *testing.T) {
 	}
 	execute(t, db, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
 	execute(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'worker' AND datname = current_database()")
-	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits); summary.Applied > 0 || err == nil && summary.Faults == 0 {
+	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits, nil); summary.Applied > 0 || err == nil && summary.Faults == 0 {
 		t.Errorf("summary %+v, %v; want a fault while it is read-only", summary, err)
 	}
 	execute(t, db, "ALTER DATABASE "+name+" RESET default_transaction_read_only")
-	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits); err != nil || summary.Applied != 2 {
+	if summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon), limits, nil); err != nil || summary.Applied != 2 {
 		t.Errorf("summary %+v, %v; want both expired once it can be written to", summary, err)
 	}
 }

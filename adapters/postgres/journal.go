@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/pin-platform/pinworker/adapters/postgres/internal/journaldb"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -50,21 +50,9 @@ func (e journalled) digest(from origin) []byte {
 	return sum[:]
 }
 
-// eventColumns are events turned into columns: the parameters of each context's AppendEvents.
-type eventColumns struct {
-	StreamIds     []pgtype.UUID //nolint:revive // as sqlc names it, so that one converts to the other
-	StreamTypes   []string
-	Versions      []int32
-	EventTypes    []string
-	Data          []string
-	Actor         string
-	CorrelationID pgtype.UUID
-	OccurredAt    []pgtype.Timestamptz
-	Digests       [][]byte
-}
-
-func columnsOf(events []journalled, from origin) eventColumns {
-	c := eventColumns{Actor: string(from.actor), CorrelationID: asUUID(from.run)}
+// columnsOf turns events into columns.
+func columnsOf(events []journalled, from origin) journaldb.AppendEventsParams {
+	c := journaldb.AppendEventsParams{Actor: string(from.actor), CorrelationID: asUUID(from.run)}
 	for _, e := range events {
 		c.StreamIds = append(c.StreamIds, asUUID(e.stream))
 		c.StreamTypes = append(c.StreamTypes, e.streamType)
@@ -86,11 +74,4 @@ func (e journalled) check(from origin, digest []byte) error {
 		return fmt.Errorf("event %d (%s) %w", e.version, e.eventType, errAltered)
 	}
 	return nil
-}
-
-func asUUID[ID ~[16]byte](id ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
-
-// asTimestamptz takes the zero time for null.
-func asTimestamptz(t time.Time) pgtype.Timestamptz {
-	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
 }

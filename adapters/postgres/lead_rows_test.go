@@ -46,7 +46,7 @@ func TestStoredLeadEvents_KeepTheirNamesAndTheirJSON(t *testing.T) {
 	const path = "testdata/lead_events.jsonl"
 	var got bytes.Buffer
 	for i, event := range everyLeadEvent {
-		stored, err := encodeLeadEvent(eventsourcing.Recorded[crm.Event]{Version: i + 1, Event: event})
+		stored, err := leadCodec.encode(eventsourcing.Recorded[crm.Event]{Version: i + 1, Event: event})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,11 +72,11 @@ func TestStoredLeadEvents_KeepTheirNamesAndTheirJSON(t *testing.T) {
 
 func TestStoredLeadEvents_ReadBackAsTheyWere(t *testing.T) {
 	for i, event := range everyLeadEvent {
-		stored, err := encodeLeadEvent(eventsourcing.Recorded[crm.Event]{Version: i + 1, Event: event})
+		stored, err := leadCodec.encode(eventsourcing.Recorded[crm.Event]{Version: i + 1, Event: event})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decodeLeadEvent(stored); err != nil || back != event {
+		if back, err := leadCodec.decode(stored); err != nil || back != event {
 			t.Errorf("read back %+v, %v; want %+v", back, err, event)
 		}
 	}
@@ -85,9 +85,9 @@ func TestStoredLeadEvents_ReadBackAsTheyWere(t *testing.T) {
 func TestStoredLeadEvents_AnUnknownNameOrBrokenJSONIsAnError(t *testing.T) {
 	for _, stored := range []journalled{
 		{version: 1, eventType: "LeadSold", data: []byte(`{}`)},
-		{version: 1, eventType: "LeadExpired", data: []byte(`{"at": "yesterday"}`)},
+		{version: 1, eventType: "LeadExpired", data: []byte(`{"At": "yesterday"}`)},
 	} {
-		if event, err := decodeLeadEvent(stored); err == nil {
+		if event, err := leadCodec.decode(stored); err == nil {
 			t.Errorf("%s %s: read %+v; want an error", stored.eventType, stored.data, event)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/adapters/postgres"
-	"github.com/pin-platform/pinworker/domain/crm"
 )
 
 func TestMain(m *testing.M) { embeddedtest.Main(m) }
@@ -31,19 +30,14 @@ func open(t testing.TB, url string) *postgres.DB {
 	return db
 }
 
-// leadStore is the adapter with its hooks, over a fresh database. The job's side of it runs under
-// the worker's role; operations, which are the platform's, and hooks under the owner's.
-func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
+// hooks are those of a context's polled table. Forget and Refuse are the owner's doing.
+func hooks(t *testing.T, db, workerDB *postgres.DB, schema, table string) portstest.Hooks {
 	t.Helper()
-	url := embeddedtest.Database(t)
-	db, workerDB := open(t, url), open(t, embeddedtest.AsWorker(t, url))
-	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
-	leads, due := postgres.NewLeads(db, writer), postgres.NewLeads(workerDB, writer)
-	return portstest.LeadStore{
-		Due: due, Leads: leads, Ledger: postgres.NewLeadLedger(workerDB),
+	return portstest.Hooks{
+		Quarantine: postgres.NewQuarantine(workerDB, schema),
 		Messages: func() []uuid.UUID {
 			t.Helper()
-			rows, err := db.Pool.Query(t.Context(), "SELECT uuid FROM crm.outbox ORDER BY id")
+			rows, err := db.Pool.Query(t.Context(), "SELECT uuid FROM "+schema+".outbox ORDER BY id")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,21 +51,17 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 			}
 			return messages
 		},
-		Import: func(lead crm.Lead) {
+		Forget: func() {
 			t.Helper()
-			s := lead.Snapshot()
-			execute(t, db, `INSERT INTO crm.leads (id, tenant_id, executor_agent_user_id, primary_investor_user_id,
-				status, expires_at, version, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-				s.ID.String(), s.TenantID.String(), s.ExecutorAgentUserID.String(), s.PrimaryInvestorUserID.String(),
-				string(s.Status), s.ExpiresAt, s.Version, s.CreatedAt, s.UpdatedAt)
+			execute(t, db, "DELETE FROM "+schema+".domain_events")
 		},
-		Lock: func(id crm.LeadID) func() {
+		Lock: func(id uuid.UUID) func() {
 			t.Helper()
 			tx, err := db.Pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := tx.Exec(t.Context(), "SELECT 1 FROM crm.leads WHERE id = $1 FOR UPDATE", id.String()); err != nil {
+			if _, err := tx.Exec(t.Context(), "SELECT 1 FROM "+schema+"."+table+" WHERE id = $1 FOR UPDATE", id.String()); err != nil {
 				t.Fatal(err)
 			}
 			return func() {
@@ -80,20 +70,33 @@ func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
 				}
 			}
 		},
-		Refuse: func(id crm.LeadID) {
+		Refuse: func(id uuid.UUID) {
 			t.Helper()
-			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads ADD CONSTRAINT %q CHECK (id <> '%s' OR status = 'Active')", id, id))
+			execute(t, db, fmt.Sprintf("ALTER TABLE %s.%s ADD CONSTRAINT %q CHECK (id <> '%s' OR status IN ('Active', 'Pending'))", schema, table, id, id))
 		},
-		Accept: func(id crm.LeadID) {
+		Accept: func(id uuid.UUID) {
 			t.Helper()
-			execute(t, db, fmt.Sprintf("ALTER TABLE crm.leads DROP CONSTRAINT %q", id))
+			execute(t, db, fmt.Sprintf("ALTER TABLE %s.%s DROP CONSTRAINT %q", schema, table, id))
 		},
 		Cut: func() {
 			t.Helper()
 			execute(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				WHERE usename = 'worker' AND datname = current_database() AND xact_start IS NOT NULL`)
 		},
-		Quarantine: due,
+	}
+}
+
+// leadStore is the adapter with its hooks, over a fresh database. The job's side of it runs under
+// the worker's role; operations, which are the platform's, and hooks under the owner's.
+func leadStore(t *testing.T) (portstest.LeadStore, *postgres.DB) {
+	t.Helper()
+	url := embeddedtest.Database(t)
+	db, workerDB := open(t, url), open(t, embeddedtest.AsWorker(t, url))
+	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
+	job := postgres.NewCRM(workerDB, writer)
+	return portstest.LeadStore{
+		Hooks: hooks(t, db, workerDB, "crm", "leads"),
+		Due:   job.Due, Leads: postgres.NewCRM(db, writer).Leads, Ledger: job.Ledger,
 	}, db
 }
 
@@ -107,6 +110,54 @@ func execute(t testing.TB, db *postgres.DB, statement string, args ...any) {
 func TestLeads_KeepThePortsPromises(t *testing.T) {
 	portstest.Leads(t, func(t *testing.T) portstest.LeadStore {
 		store, _ := leadStore(t)
+		return store
+	})
+}
+
+func purchaseStore(t *testing.T) (portstest.PurchaseStore, *postgres.DB) {
+	t.Helper()
+	url := embeddedtest.Database(t)
+	db, workerDB := open(t, url), open(t, embeddedtest.AsWorker(t, url))
+	writer := outbox.NewWriter(outbox.Table{Schema: "promotion"}, "pin/promotion", func() {})
+	job := postgres.NewPromotion(workerDB, writer)
+	return portstest.PurchaseStore{
+		Hooks: hooks(t, db, workerDB, "promotion", "promotion_purchases"),
+		Due:   job.Due, Purchases: postgres.NewPromotion(db, writer).Purchases, Ledger: job.Ledger,
+	}, db
+}
+
+func TestPurchases_KeepThePortsPromises(t *testing.T) {
+	portstest.Purchases(t, func(t *testing.T) portstest.PurchaseStore {
+		store, _ := purchaseStore(t)
+		return store
+	})
+}
+
+// calendarStore is the adapter, its hooks about one of the polled tables.
+func calendarStore(t *testing.T, polled string) (portstest.CalendarStore, *postgres.DB) {
+	t.Helper()
+	url := embeddedtest.Database(t)
+	db, workerDB := open(t, url), open(t, embeddedtest.AsWorker(t, url))
+	writer := outbox.NewWriter(outbox.Table{Schema: "calendar"}, "pin/calendar", func() {})
+	job, operations := postgres.NewCalendar(workerDB, writer), postgres.NewCalendar(db, writer)
+	return portstest.CalendarStore{
+		Hooks:        hooks(t, db, workerDB, "calendar", polled),
+		DueReminders: job.DueReminders, Overdue: job.Overdue,
+		Slots: operations.Slots, Bookable: operations.Bookable, Bookings: operations.Bookings, Schedules: operations.Schedules,
+		SlotLedger: job.SlotLedger, AppointmentLedger: job.AppointmentLedger, EventLedger: job.EventLedger, ReminderLedger: job.ReminderLedger,
+	}, db
+}
+
+func TestReminders_KeepThePortsPromises(t *testing.T) {
+	portstest.Reminders(t, func(t *testing.T) portstest.CalendarStore {
+		store, _ := calendarStore(t, "event_reminders")
+		return store
+	})
+}
+
+func TestAppointments_KeepThePortsPromises(t *testing.T) {
+	portstest.Appointments(t, func(t *testing.T) portstest.CalendarStore {
+		store, _ := calendarStore(t, "appointments")
 		return store
 	})
 }

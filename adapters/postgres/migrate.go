@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -13,6 +12,9 @@ import (
 
 	"github.com/pin-platform/pinworker/sql/migrations"
 )
+
+// Contexts are the contexts that have a schema, by its name.
+var Contexts = []string{"calendar", "promotion", "crm"}
 
 // Set is one of a context's two sets of migrations.
 type Set string
@@ -107,11 +109,7 @@ func (m *Migrator) alone(ctx context.Context, work func() error) (err error) {
 }
 
 func (m *Migrator) up(ctx context.Context, set Set) ([]Migration, error) {
-	schema, err := fs.ReadFile(migrations.FS, m.context+"/schema.sql")
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.db.ExecContext(ctx, string(schema)); err != nil {
+	if _, err := m.db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+m.context); err != nil {
 		return nil, fmt.Errorf("create schema %s: %w", m.context, err)
 	}
 	provider, err := m.provider(set)
@@ -198,7 +196,7 @@ func (m *Migrator) Current(ctx context.Context) error {
 func (m *Migrator) table(set Set) string { return m.context + ".goose_" + string(set) }
 
 func (m *Migrator) provider(set Set) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations.FS, m.context+"/"+string(set))
+	files, err := migrations.Set(m.context, string(set))
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ func TestLeads_KeepThePortsPromisesThroughPgBouncerInTransactionMode(t *testing.
 	portstest.Leads(t, func(t *testing.T) portstest.LeadStore {
 		store, db := leadStore(t)
 		through := open(t, pgbouncer(t, program, db.Pool.Config().ConnString()))
-		due := postgres.NewLeads(through, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {}))
-		store.Due, store.Quarantine, store.Ledger = due, due, postgres.NewLeadLedger(through)
+		crm := postgres.NewCRM(through, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {}))
+		store.Due, store.Quarantine, store.Ledger = crm.Due, postgres.NewQuarantine(through, "crm"), crm.Ledger
 		return store
 	})
 }

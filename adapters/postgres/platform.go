@@ -23,22 +23,56 @@ type need struct {
 // needs are the platform's tables of each context, as far as the worker touches them (spec:
 // domain, tables). They may have more columns; the worker never reads those.
 var needs = map[string]map[string][]need{
+	"calendar": {
+		"availability_slots": {
+			{"id", uuidType}, {"tenant_id", uuidType}, {"agent_user_id", uuidType}, {"start_at", momentType}, {"end_at", momentType},
+			{"min_lead_time_minutes", integerType}, {"auto_confirm", []string{"boolean"}}, {"status", textTypes},
+			{"version", integerType}, {"created_at", momentType}, {"updated_at", momentType},
+		},
+		"calendar_events": {
+			{"id", uuidType}, {"tenant_id", uuidType}, {"owner_user_id", uuidType}, {"client_user_id", uuidType}, {"kind", textTypes},
+			{"origin", textTypes}, {"status", textTypes}, {"cancel_reason", textTypes}, {"start_at", momentType}, {"end_at", momentType},
+			{"time_zone", textTypes}, {"appointment_id", uuidType}, {"version", integerType}, {"created_at", momentType}, {"updated_at", momentType},
+		},
+		"event_reminders": {
+			{"id", uuidType}, {"event_id", uuidType}, {"tenant_id", uuidType}, {"offset_minutes", integerType}, {"due_at", momentType},
+			{"status", textTypes}, {"sent_at", momentType}, {"version", integerType}, {"created_at", momentType}, {"updated_at", momentType},
+		},
+		"appointments": {
+			{"id", uuidType}, {"tenant_id", uuidType}, {"slot_id", uuidType}, {"calendar_event_id", uuidType}, {"lead_id", uuidType},
+			{"agent_user_id", uuidType}, {"investor_user_id", uuidType}, {"status", textTypes}, {"pending_expires_at", momentType},
+			{"cancelled_by", uuidType}, {"version", integerType}, {"created_at", momentType}, {"updated_at", momentType},
+		},
+	},
+	"promotion": {
+		"promotion_purchases": {
+			{"id", uuidType}, {"tenant_id", uuidType}, {"package_kind", textTypes}, {"status", textTypes}, {"payment_status", textTypes},
+			{"starts_at", momentType}, {"ends_at", momentType}, {"version", integerType}, {"created_at", momentType}, {"updated_at", momentType},
+		},
+		"promotion_targets": {{"purchase_id", uuidType}, {"target_type", textTypes}, {"target_id", uuidType}},
+	},
 	"crm": {"leads": {
 		{"id", uuidType}, {"tenant_id", uuidType}, {"executor_agent_user_id", uuidType}, {"primary_investor_user_id", uuidType},
-		{"status", textTypes}, {"expires_at", momentType}, {"expired_at", momentType}, {"version", []string{"integer"}},
+		{"status", textTypes}, {"expires_at", momentType}, {"expired_at", momentType}, {"version", integerType},
 		{"created_at", momentType}, {"updated_at", momentType},
 	}},
 }
 
 var (
-	uuidType   = []string{"uuid"}
-	momentType = []string{"timestamp with time zone"}
-	textTypes  = []string{"text", "character varying"}
+	uuidType    = []string{"uuid"}
+	momentType  = []string{"timestamp with time zone"}
+	integerType = []string{"integer"}
+	textTypes   = []string{"text", "character varying"}
 )
 
 // indexes are those that jobs poll by, as PostgreSQL words them, less casts and brackets.
 var indexes = map[string]map[string]string{
-	"crm": {"ix_leads_expires_at": "CREATE INDEX ix_leads_expires_at ON crm.leads USING btree expires_at, id WHERE status = 'Active'"},
+	"calendar": {
+		"ix_event_reminders_status_due_at":   "CREATE INDEX ix_event_reminders_status_due_at ON calendar.event_reminders USING btree due_at, id WHERE status = 'Pending'",
+		"ix_appointments_pending_expires_at": "CREATE INDEX ix_appointments_pending_expires_at ON calendar.appointments USING btree pending_expires_at, id WHERE status = 'Pending'",
+	},
+	"promotion": {"ix_promotion_purchases_ends_at": "CREATE INDEX ix_promotion_purchases_ends_at ON promotion.promotion_purchases USING btree ends_at, id WHERE status = 'Active'"},
+	"crm":       {"ix_leads_expires_at": "CREATE INDEX ix_leads_expires_at ON crm.leads USING btree expires_at, id WHERE status = 'Active'"},
 }
 
 // checkPlatform returns a *PlatformError where the platform's tables lack a column, have it with

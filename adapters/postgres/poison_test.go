@@ -108,7 +108,7 @@ func TestLeads_YearOneIsPoisonAndTheCursorMovesOn(t *testing.T) {
 	execute(t, db, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
 		'Active', '0001-01-01 00:00:00Z', NULL, 1, now(), now() FROM generate_series(1, $1)`, n)
 	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
-		cycle.Limits{BatchSize: 2, MaxBatches: 20, Interval: time.Hour})
+		cycle.Limits{BatchSize: 2, MaxBatches: 20, Interval: time.Hour}, nil)
 	if err != nil || summary.Failed != n || summary.Capped {
 		t.Errorf("summary %+v, %v; want each to fail once", summary, err)
 	}
@@ -132,7 +132,7 @@ func TestLeads_AMessageThatATriggerSwallowsIsItsLeadsPoisonAlone(t *testing.T) {
 		$$ BEGIN IF NEW.key = '%s' THEN RETURN NULL; END IF; RETURN NEW; END $$`, leads[1]))
 	execute(t, db, "CREATE TRIGGER swallow BEFORE INSERT ON crm.outbox FOR EACH ROW EXECUTE FUNCTION crm.swallow()")
 	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
-		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour})
+		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour}, nil)
 	if err != nil || summary.Applied != 2 || summary.Failed != 1 || len(store.Messages()) != 2 {
 		t.Errorf("summary %+v, %v, messages %v; want two expired and published, one failed", summary, err, store.Messages())
 	}

@@ -112,7 +112,7 @@ func TestLeads_WakeTheRelayAfterACommitAndOnlyThen(t *testing.T) {
 	store, db := leadStore(t)
 	due(t, store, 1)
 	heard := &committed{Writer: outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})}
-	leads := postgres.NewLeads(db, heard)
+	leads := postgres.NewCRM(db, heard).Due
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := leads.Transition(ctx, claim(), meanwhile(cancel)); err == nil || heard.times != 0 {
 		t.Errorf("error %v, woken %d times by what was rolled back", err, heard.times)
@@ -136,7 +136,7 @@ func TestLeads_TwoWorkersExpireEachLeadOnce(t *testing.T) {
 		go func() {
 			tick := cycle.Begin(portstest.Noon)
 			summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, tick,
-				cycle.Limits{BatchSize: 50, MaxBatches: 1000, Interval: time.Hour})
+				cycle.Limits{BatchSize: 50, MaxBatches: 1000, Interval: time.Hour}, nil)
 			if err != nil || summary.Faults+summary.Failed > 0 {
 				t.Errorf("summary %+v, %v", summary, err)
 			}
@@ -187,6 +187,6 @@ func TestLeads_APanicWhileMessagesAreComposedReachesTheCaller(t *testing.T) {
 			t.Errorf("recovered %s; want the panic and its stack", value)
 		}
 	}()
-	_, err := postgres.NewLeads(db, panics{}).Transition(t.Context(), claim(), appcrm.Expire)
+	_, err := postgres.NewCRM(db, panics{}).Due.Transition(t.Context(), claim(), appcrm.Expire)
 	t.Errorf("error %v; want a panic", err)
 }

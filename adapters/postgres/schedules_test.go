@@ -110,8 +110,8 @@ func TestLeads_NoScheduleOfAnOperationAgainstTheWorkerHasAThirdOutcome(t *testin
 	worker := newActor(t, owner, embeddedtest.AsWorker(t, database), "schedule-worker")
 	agent := newActor(t, owner, database, "schedule-agent")
 	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
-	job, operations := postgres.NewLeads(worker.db, writer), appcrm.Operations{
-		Leads: postgres.NewLeads(agent.db, writer), Clock: func() time.Time { return portstest.Noon },
+	job, operations := postgres.NewCRM(worker.db, writer).Due, appcrm.Operations{
+		Leads: postgres.NewCRM(agent.db, writer).Leads, Clock: func() time.Time { return portstest.Noon },
 	}
 	later := portstest.Noon.AddDate(0, 1, 0)
 
@@ -133,7 +133,7 @@ func TestLeads_NoScheduleOfAnOperationAgainstTheWorkerHasAThirdOutcome(t *testin
 			race := func(first, second *actor, firstSteps, secondSteps int) (taken [2]int, outcome string) {
 				execute(t, owner, "TRUNCATE crm.leads, crm.domain_events, crm.outbox, crm.quarantine CASCADE")
 				r := portstest.Registration(portstest.Noon.Add(-time.Minute))
-				setUp := appcrm.Operations{Leads: postgres.NewLeads(owner, writer), Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
+				setUp := appcrm.Operations{Leads: postgres.NewCRM(owner, writer).Leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
 				if err := setUp.Register(t.Context(), "agent", r); err != nil {
 					t.Fatal(err)
 				}
@@ -162,7 +162,7 @@ func TestLeads_NoScheduleOfAnOperationAgainstTheWorkerHasAThirdOutcome(t *testin
 				if !operation.outcome[outcome] {
 					t.Errorf("%s: a third outcome: %s", schedule, outcome)
 				}
-				_, err := verify.Run(t.Context(), postgres.NewLeadLedger(owner), time.Time{}, func(f verify.Finding) {
+				_, err := verify.Run(t.Context(), postgres.NewCRM(owner, nil).Ledger, time.Time{}, func(f verify.Finding) {
 					t.Errorf("%s: %s", schedule, f.What)
 				})
 				if err != nil {

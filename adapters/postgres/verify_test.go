@@ -34,7 +34,7 @@ func history(t *testing.T, store portstest.LeadStore) crm.LeadID {
 func findings(t *testing.T, db *postgres.DB, since time.Time) (verify.Report, []verify.Finding) {
 	t.Helper()
 	var found []verify.Finding
-	report, err := verify.Run(t.Context(), postgres.NewLeadLedger(db), since, func(f verify.Finding) { found = append(found, f) })
+	report, err := verify.Run(t.Context(), postgres.NewCRM(db, nil).Ledger, since, func(f verify.Finding) { found = append(found, f) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +64,10 @@ func TestVerify_FindsEveryChangeMadeBehindItsBack(t *testing.T) {
 		{"event stream_type", "UPDATE crm.domain_events SET stream_type = 'Deal' WHERE version = 2", []string{"event 2 (LeadExtended) is not what was recorded"}},
 		{"event version", "UPDATE crm.domain_events SET version = 9 WHERE version = 3", []string{"event 9: stands where event 3 belongs"}},
 		{"event event_type", "UPDATE crm.domain_events SET event_type = 'LeadArchived' WHERE version = 3", []string{"event 3 (LeadArchived) is not what was recorded", "Status:"}},
-		{"event event_type unknown", "UPDATE crm.domain_events SET event_type = 'LeadSold' WHERE version = 3", []string{`a lead has no event "LeadSold"`}},
-		{"event data that a later event overrides", `UPDATE crm.domain_events SET data = replace(data::text, '"expires_at":"2026-03-01T10', '"expires_at":"2026-03-01T09')::json WHERE version = 1`, []string{"event 1 (LeadRegistered) is not what was recorded"}},
-		{"event data", `UPDATE crm.domain_events SET data = replace(data::text, '"at":"2026-03-01T12:00', '"at":"2026-03-01T12:01')::json WHERE version = 3`, []string{"event 3 (LeadExpired) is not what was recorded", "ExpiredAt:", "UpdatedAt:"}},
-		{"event data broken", `UPDATE crm.domain_events SET data = '{"at": 5}' WHERE version = 3`, []string{"decode event 3 (LeadExpired)"}},
+		{"event event_type unknown", "UPDATE crm.domain_events SET event_type = 'LeadSold' WHERE version = 3", []string{`there is no event "LeadSold"`}},
+		{"event data that a later event overrides", `UPDATE crm.domain_events SET data = replace(data::text, '"ExpiresAt":"2026-03-01T10', '"ExpiresAt":"2026-03-01T09')::json WHERE version = 1`, []string{"event 1 (LeadRegistered) is not what was recorded"}},
+		{"event data", `UPDATE crm.domain_events SET data = replace(data::text, '"At":"2026-03-01T12:00', '"At":"2026-03-01T12:01')::json WHERE version = 3`, []string{"event 3 (LeadExpired) is not what was recorded", "ExpiredAt:", "UpdatedAt:"}},
+		{"event data broken", `UPDATE crm.domain_events SET data = '{"At": 5}' WHERE version = 3`, []string{"decode event 3 (LeadExpired)"}},
 		{"event actor", "UPDATE crm.domain_events SET actor = 'nobody' WHERE version = 1", []string{"event 1 (LeadRegistered) is not what was recorded"}},
 		{"event correlation_id", "UPDATE crm.domain_events SET correlation_id = gen_random_uuid() WHERE version = 3", []string{"event 3 (LeadExpired) is not what was recorded"}},
 		{"event occurred_at", "UPDATE crm.domain_events SET occurred_at = now() WHERE version = 2", []string{"event 2 (LeadExtended) is not what was recorded"}},

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	pkgerrors "github.com/pkg/errors"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -28,7 +29,7 @@ import (
 // observed is a job over leads in memory, with what it tells.
 type observed struct {
 	*testing.T
-	leads    *memory.Leads
+	leads    memory.CRM
 	log      bytes.Buffer
 	registry *prometheus.Registry
 	spans    *tracetest.SpanRecorder
@@ -37,12 +38,12 @@ type observed struct {
 
 func observe(t *testing.T, due func(ports.DueLeads) ports.DueLeads) *observed {
 	t.Helper()
-	o := &observed{T: t, leads: memory.NewLeads(), registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
+	o := &observed{T: t, leads: memory.NewCRM(), registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
 	log := slog.New(slog.NewJSONHandler(&o.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(o.spans)).Tracer("test")
-	jobs := telemetry.NewJobs(o.registry)
-	o.cycle = telemetry.NewLeadExpiration(log, tracer, o.registry, jobs).Cycle(appcrm.ExpireLeads{
-		Leads: due(o.leads), Limits: cycle.Limits{BatchSize: 2, MaxBatches: 10, Interval: time.Hour}, Clock: time.Now,
+	sinks := telemetry.Sinks{Log: log, Tracer: tracer, Registry: o.registry, Jobs: telemetry.NewJobs(o.registry)}
+	o.cycle = telemetry.LeadExpiration(sinks, appcrm.ExpireLeads{
+		Leads: due(o.leads.Due), Limits: cycle.Limits{BatchSize: 2, MaxBatches: 10, Interval: time.Hour}, Clock: time.Now,
 	})
 	return o
 }
@@ -54,7 +55,7 @@ func (o *observed) register(n int) []crm.Registration {
 	registrations := make([]crm.Registration, n)
 	for i := range registrations {
 		registrations[i] = portstest.Registration(portstest.Noon.Add(time.Duration(i-60) * time.Minute))
-		operations := appcrm.Operations{Leads: o.leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
+		operations := appcrm.Operations{Leads: o.leads.Leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
 		if err := operations.Register(o.Context(), "agent", registrations[i]); err != nil {
 			o.Fatal(err)
 		}
@@ -241,7 +242,7 @@ func TestNewLogger_TellsAnErrorsTextWithoutItsStack(t *testing.T) {
 func TestLeadExpiration_TellsOnePoisonLeadOnce(t *testing.T) {
 	o := observe(t, asItIs)
 	leads := o.register(2)
-	o.leads.Refuse(leads[0].Lead)
+	o.leads.Refuse(uuid.UUID(leads[0].Lead))
 	if _, err := o.cycle(t.Context(), cycle.Begin(portstest.Noon)); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ type LeadsExpired struct {
 // left no claim to be had, the end of ctx, or a cycle.LimitError.
 func (job ExpireLeads) Run(ctx context.Context, tick cycle.Tick) (LeadsExpired, error) {
 	began := job.Clock()
-	done, err := cycle.Drain(ctx, job.Leads, Expire, tick, job.Limits)
+	done, err := cycle.Drain(ctx, job.Leads, Expire, tick, job.Limits, nil)
 	result := LeadsExpired{
 		ExpiredCount: done.Applied, BatchesProcessed: done.Batches, FailedCount: done.Failed,
 		SkippedLockedCount: done.SkippedLocked, FaultCount: done.Faults,

@@ -22,16 +22,16 @@ var noon = portstest.Noon
 // world is a store with leads, and a clock that stands still until it is moved.
 type world struct {
 	t     *testing.T
-	leads *memory.Leads
+	leads memory.CRM
 	now   time.Time
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, leads: memory.NewLeads(), now: noon.AddDate(0, -1, 0)}
+	return &world{t: t, leads: memory.NewCRM(), now: noon.AddDate(0, -1, 0)}
 }
 
 func (w *world) operations() appcrm.Operations {
-	return appcrm.Operations{Leads: w.leads, Clock: func() time.Time { return w.now }}
+	return appcrm.Operations{Leads: w.leads.Leads, Clock: func() time.Time { return w.now }}
 }
 
 // register makes n leads, the first of which expires at a moment, the others each a minute later.
@@ -49,7 +49,7 @@ func (w *world) register(n int, expiresAt time.Time) []crm.Registration {
 
 func (w *world) job(batchSize, maxBatches int) appcrm.ExpireLeads {
 	return appcrm.ExpireLeads{
-		Leads:  w.leads,
+		Leads:  w.leads.Due,
 		Limits: cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches, Interval: time.Hour},
 		Clock:  func() time.Time { w.now = w.now.Add(time.Second); return w.now },
 	}
@@ -66,7 +66,7 @@ func (w *world) run(batchSize, maxBatches int, want appcrm.LeadsExpired) {
 
 func (w *world) status(r crm.Registration) crm.Status {
 	w.t.Helper()
-	for entry, err := range w.leads.Entries(w.t.Context(), time.Time{}) {
+	for entry, err := range w.leads.Ledger.Entries(w.t.Context(), time.Time{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestExpireLeads_TheCapIsNotToldWhereNothingElseIsDue(t *testing.T) {
 func TestExpireLeads_PoisonIsLeftAndNeitherStopsTheDrainNorCapsIt(t *testing.T) {
 	w := newWorld(t)
 	leads := w.register(6, noon.Add(-time.Hour))
-	w.leads.Refuse(leads[1].Lead)
+	w.leads.Refuse(uuid.UUID(leads[1].Lead))
 	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 5, BatchesProcessed: 2, FailedCount: 1})
 	if got := w.status(leads[1]); got != crm.Active {
 		t.Errorf("the poison is %q; want it left Active", got)
@@ -133,7 +133,7 @@ func TestExpireLeads_WhatIsHeldBackIsNoReasonToSayCapped(t *testing.T) {
 	w := newWorld(t)
 	leads := w.register(7, noon.Add(-time.Hour))
 	held := ports.Held{Failure: ports.Failure{Item: uuid.UUID(leads[6].Lead), Err: memory.ErrRefused, Streak: 3}, NextAttempt: noon.Add(time.Hour)}
-	if err := w.leads.Hold(t.Context(), noon, []ports.Held{held}); err != nil {
+	if err := w.leads.Due.Hold(t.Context(), noon, []ports.Held{held}); err != nil {
 		t.Fatal(err)
 	}
 	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 6, BatchesProcessed: 2})
@@ -143,7 +143,7 @@ func TestExpireLeads_SixHundredPoisonLeadsAtTheHeadDoNotStopTheDrain(t *testing.
 	w := newWorld(t)
 	poison, sound := w.register(600, noon.Add(-100*time.Hour)), w.register(50, noon.Add(-50*time.Hour))
 	for _, lead := range poison {
-		w.leads.Refuse(lead.Lead)
+		w.leads.Refuse(uuid.UUID(lead.Lead))
 	}
 	w.run(500, 10, appcrm.LeadsExpired{ExpiredCount: len(sound), BatchesProcessed: 1, FailedCount: len(poison)})
 	list, err := w.leads.List(t.Context())

@@ -19,7 +19,7 @@ type Operations struct {
 // Register begins a lead. Errors: crm.AlreadyRegisteredError, crm.InvalidError,
 // ports.ErrConflict, an infrastructure fault.
 func (o Operations) Register(ctx context.Context, by ports.Actor, r crm.Registration) error {
-	r.ExpiresAt = stored(r.ExpiresAt)
+	r.ExpiresAt = ports.Stored(r.ExpiresAt)
 	return o.change(ctx, "register", r.Lead, by, func(l crm.Lead, at time.Time) ([]crm.Event, error) {
 		return l.Register(r, at)
 	})
@@ -30,7 +30,7 @@ func (o Operations) Register(ctx context.Context, by ports.Actor, r crm.Registra
 // an infrastructure fault.
 func (o Operations) Extend(ctx context.Context, by ports.Actor, id crm.LeadID, to time.Time) error {
 	return o.change(ctx, "extend", id, by, func(l crm.Lead, at time.Time) ([]crm.Event, error) {
-		return l.Extend(stored(to), at)
+		return l.Extend(ports.Stored(to), at)
 	})
 }
 
@@ -45,13 +45,10 @@ func (o Operations) change(
 	decide func(crm.Lead, time.Time) ([]crm.Event, error),
 ) error {
 	command := ports.Command[crm.LeadID]{
-		ID: id, At: stored(o.Clock()), By: by, Run: ports.NewRunID(),
+		ID: id, At: ports.Stored(o.Clock()), By: by, Run: ports.NewRunID(),
 	}
 	if _, err := o.Leads.Change(ctx, command, ports.Rule[crm.Lead, crm.Event]{Decide: decide}); err != nil {
 		return fmt.Errorf("%s lead %s: %w", act, id, err)
 	}
 	return nil
 }
-
-// stored is a moment as the database will hold it, so that row and event agree.
-func stored(moment time.Time) time.Time { return moment.UTC().Truncate(time.Microsecond) }

@@ -16,13 +16,14 @@ import (
 // Tick is one cycle's identity: its run id, and the one moment that serves for all of its
 // comparisons and timestamps (spec: rules common to all jobs).
 type Tick struct {
-	Run  ports.RunID
-	AsOf time.Time // UTC, in PostgreSQL's microseconds
+	Run   ports.RunID
+	AsOf  time.Time    // UTC, in PostgreSQL's microseconds
+	After ports.Cursor // where the cycle begins: behind what an earlier one of the same tick has seen
 }
 
 // Begin starts a cycle at a moment read from a clock.
 func Begin(now time.Time) Tick {
-	return Tick{Run: ports.NewRunID(), AsOf: now.UTC().Truncate(time.Microsecond)}
+	return Tick{Run: ports.NewRunID(), AsOf: ports.Stored(now)}
 }
 
 // Limits bound a cycle.
@@ -66,6 +67,7 @@ type Summary struct {
 	Faults        int // units rolled back by an infrastructure fault
 	Capped        bool
 	Next          ports.Cursor // where the next claim would begin
+	Full          bool         // the last claim was filled: more may be waiting
 }
 
 // Drain takes due items through the rule, page by page, until a page is empty, the limits
@@ -75,20 +77,26 @@ type Summary struct {
 // alone is left out. A page that an infrastructure fault rolled back is passed over until
 // the next cycle. Both count toward MaxBatches. The cycle fails where not even a claim can
 // be had, twice in a row, and does not begin where a limit is out of range (LimitError).
+//
+// count hears of each item that was committed; it may be nil.
 func Drain[A, E any](
-	ctx context.Context, due ports.Due[A, E], rule ports.Rule[A, E], tick Tick, limits Limits,
+	ctx context.Context, due ports.Due[A, E], rule ports.Rule[A, E], tick Tick, limits Limits, count func(ports.Transitioned[A, E]),
 ) (Summary, error) {
 	if err := limits.Validate(); err != nil {
 		return Summary{}, err
 	}
-	d := drain[A, E]{due: due, rule: rule, tick: tick, interval: limits.Interval}
-	claim := ports.Claim{AsOf: tick.AsOf, Limit: limits.BatchSize, Run: tick.Run}
+	if count == nil {
+		count = func(ports.Transitioned[A, E]) {}
+	}
+	d := drain[A, E]{due: due, rule: rule, count: count, tick: tick, interval: limits.Interval}
+	claim := ports.Claim{AsOf: tick.AsOf, After: tick.After, Limit: limits.BatchSize, Run: tick.Run}
 	for range limits.MaxBatches {
 		before := d.done.Applied
 		outcome, err := d.unit(ctx, claim)
 		if d.done.Applied > before {
 			d.done.Batches++
 		}
+		d.done.Full = outcome.Claimed >= claim.Limit
 		if err != nil || outcome.Claimed == 0 {
 			return d.done, err
 		}
@@ -99,9 +107,10 @@ func Drain[A, E any](
 }
 
 type drain[A, E any] struct {
-	due  ports.Due[A, E]
-	rule ports.Rule[A, E]
-	done Summary
+	due   ports.Due[A, E]
+	rule  ports.Rule[A, E]
+	count func(ports.Transitioned[A, E])
+	done  Summary
 
 	tick     Tick
 	interval time.Duration
@@ -132,6 +141,9 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 			return outcome, err
 		}
 		return outcome, nil
+	}
+	for _, applied := range outcome.Applied {
+		d.count(applied)
 	}
 	d.done.Applied += len(outcome.Applied)
 	d.done.Failed += len(outcome.Failed)
@@ -182,5 +194,28 @@ func (d *drain[A, E]) oneByOne(ctx context.Context, claim ports.Claim) error {
 			return err
 		}
 		claim.After = outcome.Next
+	}
+}
+
+// Followed is what a cycle tells of itself for another one to follow at once.
+type Followed struct {
+	Full bool         // its batch was filled: more may be waiting
+	Next ports.Cursor // where the next one begins
+}
+
+// CatchUp runs cycles of one tick, each with its own run id and moment, for as long as they come
+// back full and less than patience has passed (spec: departures, catch-up). What failed or was
+// locked lies behind the cursor, and waits for the next tick.
+func CatchUp(ctx context.Context, clock func() time.Time, patience time.Duration, run func(context.Context, Tick) (Followed, error)) error {
+	began := clock()
+	tick := Begin(began)
+	for {
+		done, err := run(ctx, tick)
+		now := clock()
+		if err != nil || !done.Full || ctx.Err() != nil || now.Sub(began) >= patience {
+			return err
+		}
+		tick = Begin(now)
+		tick.After = done.Next
 	}
 }

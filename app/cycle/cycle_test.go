@@ -117,7 +117,7 @@ var tick = cycle.Begin(time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone
 
 func drain(t *testing.T, q *queue, batchSize, maxBatches int) (cycle.Summary, error) {
 	t.Helper()
-	return cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches, Interval: time.Hour})
+	return cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: batchSize, MaxBatches: maxBatches, Interval: time.Hour}, nil)
 }
 
 func want(t *testing.T, got cycle.Summary, err error, want cycle.Summary) {
@@ -222,7 +222,7 @@ func TestDrain_StopsBetweenPages(t *testing.T) {
 	claims := 0
 	q.onClaim = func(ports.Claim) { claims++ }
 	q.onDone = stop // the stop comes while the first page commits
-	got, err := cycle.Drain(ctx, q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: 3, MaxBatches: 10, Interval: time.Hour})
+	got, err := cycle.Drain(ctx, q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: 3, MaxBatches: 10, Interval: time.Hour}, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v; want context.Canceled", err)
 	}
@@ -237,7 +237,7 @@ func TestDrain_RefusesLimitsThatAreNotAbove0(t *testing.T) {
 		{BatchSize: -1, MaxBatches: 1, Interval: 1}, {BatchSize: 1, MaxBatches: 1, Interval: 0},
 	} {
 		q := &queue{items: 1}
-		_, err := cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, limits)
+		_, err := cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, limits, nil)
 		if limit := (cycle.LimitError{}); !errors.As(err, &limit) || len(q.units) > 0 {
 			t.Errorf("%+v: error %v, units %v; want a LimitError before anything is touched", limits, err, q.units)
 		}

@@ -33,3 +33,17 @@ func message(event string, m ports.Message, contract any) (ports.Message, error)
 	m.Payload = payload
 	return m, nil
 }
+
+// optional is null in JSON where there is nothing.
+func optional[T comparable](value T) *T {
+	var none T
+	if value == none {
+		return nil
+	}
+	return &value
+}
+
+// Topics are all topics that the contexts publish to.
+var Topics = []string{
+	TopicReminderDue, TopicAppointmentCancelled, TopicEventStatusChanged, TopicPurchaseChanged, TopicLeadExpired,
+}

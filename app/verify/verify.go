@@ -59,8 +59,11 @@ func Run[A Aggregate[A, S, E], S, E any](
 			difference("%v", damage)
 		}
 		folded, whole := replay[A, S](entry.Stream, difference)
-		switch {
+		switch gone := gone(folded); {
 		case !whole: // what the fold says would only repeat it
+		case gone && entry.HasRow:
+			difference("row: is there, though its stream ended at version %d", folded.Version())
+		case gone: // as it should be
 		case !entry.HasRow:
 			difference("row: is missing, its stream is at version %d", folded.Version())
 		case entry.RowErr != nil:
@@ -80,6 +83,13 @@ func Run[A Aggregate[A, S, E], S, E any](
 		}
 	}
 	return report, nil
+}
+
+// gone reports whether an aggregate's stream has ended: a reminder that gave way to another one
+// has no row.
+func gone(aggregate any) bool {
+	ended, can := aggregate.(interface{ Gone() bool })
+	return can && ended.Gone()
 }
 
 // replay folds a stream. It reports the first event that does not stand where it belongs,
@@ -106,7 +116,7 @@ func compare(row, folded any, difference func(string, ...any)) {
 		if moment, ok := is.(time.Time); ok { // as text: == would compare time zones too
 			is, was = spell(moment), spell(was.(time.Time)) //nolint:forcetypeassert // both are of one struct
 		}
-		if is == was {
+		if reflect.DeepEqual(is, was) {
 			continue
 		}
 		difference("%s: the row says %v, its stream %v", r.Type().Field(i).Name, is, was)

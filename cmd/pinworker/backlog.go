@@ -1,12 +1,12 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
-	"github.com/pin-platform/pinworker/ports"
 )
 
 func newBacklog(global *globals, std streams) *cobra.Command {
@@ -29,30 +29,29 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		return withWorker(cmd.Context(), global, std, func(w *worker) error {
-			due, err := w.crm.due.Backlog(cmd.Context(), time.Now(), ports.Cursor{})
-			if err != nil {
-				return err
+			jobs, outboxes := make(map[string]jobBacklog), make(map[string]outboxBacklog)
+			byJob, byOutbox := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR"), newGrid(std.out, "OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
+			for _, c := range w.contexts {
+				for _, j := range c.jobs {
+					due, err := j.backlog(cmd.Context(), time.Now())
+					if err != nil {
+						return err
+					}
+					jobs[string(j.name)] = jobBacklog{due.Due, moment(due.Oldest), due.NextHour}
+					byJob.row(j.name, due.Due, moment(due.Oldest), due.NextHour)
+				}
+				lag, err := outbox.Measure(cmd.Context(), c.db.Pool, c.table)
+				if err != nil {
+					return err
+				}
+				outboxes[c.name] = outboxBacklog{lag.Unpublished, moment(lag.Oldest), lag.Parked}
+				byOutbox.row(c.name, lag.Unpublished, moment(lag.Oldest), lag.Parked)
 			}
-			lag, err := outbox.Measure(cmd.Context(), w.crm.db.Pool, w.crm.table)
-			if err != nil {
-				return err
-			}
-			jobs := map[string]jobBacklog{string(ports.LeadExpiration): {due.Due, moment(due.Oldest), due.NextHour}}
-			outboxes := map[string]outboxBacklog{"crm": {lag.Unpublished, moment(lag.Oldest), lag.Parked}}
 			if global.json {
 				return writeJSON(std.out, map[string]any{"jobs": jobs, "outbox": outboxes})
 			}
-			g := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR")
-			for _, job := range jobNames {
-				g.row(job, jobs[job].Due, jobs[job].Oldest, jobs[job].NextHour)
-			}
-			g.row()
-			if err := g.flush(); err != nil {
-				return err
-			}
-			g = newGrid(std.out, "OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
-			g.row("crm", lag.Unpublished, moment(lag.Oldest), lag.Parked)
-			return g.flush()
+			byJob.row()
+			return errors.Join(byJob.flush(), byOutbox.flush())
 		})
 	})
 	return cmd

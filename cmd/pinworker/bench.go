@@ -106,7 +106,7 @@ type benchJobs struct {
 	due, rounds, others, batch int
 
 	db    *postgres.DB
-	leads *postgres.Leads
+	leads ports.DueLeads
 	round int
 }
 
@@ -127,7 +127,7 @@ func (b *benchJobs) run(ctx context.Context) (report benchReport, err error) {
 		return report, err
 	}
 	defer b.db.Close()
-	b.leads = postgres.NewLeads(b.db, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {}))
+	b.leads = postgres.NewCRM(b.db, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})).Due
 	if err := b.prepare(ctx); err != nil {
 		return report, err
 	}

@@ -6,34 +6,29 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/outbox"
+	appcalendar "github.com/pin-platform/pinworker/app/calendar"
+	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
+	apppromotion "github.com/pin-platform/pinworker/app/promotion"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
-	"github.com/pin-platform/pinworker/domain/crm"
-	"github.com/pin-platform/pinworker/domain/ids"
 	"github.com/pin-platform/pinworker/ports"
 )
 
-// The demo's clock runs through one working day, an hour a tick, in the past: the worker never
-// expires what is not due.
-const demoHours = 8
-
 // demoOptions are the demo's flags.
 type demoOptions struct {
-	leads int
+	sizes storySizes
 	seed  uint64
 	keep  bool
 	serve bool
@@ -45,9 +40,11 @@ func newDemo(global *globals, std streams) *cobra.Command {
 		Use:   "demo",
 		Short: "See it work: everything in one process, on an embedded PostgreSQL and Kafka",
 		Long: `Starts a real PostgreSQL (from installed programs, or fetched once) and the Kafka protocol
-in this process, registers leads, lets agents extend and archive some, and runs the job
-through a working day, an hour a tick. Then it reads Kafka back, verifies every row against
-its events, shows what happened as tables, and leaves nothing behind.
+in this process, and lives through a working day of a small platform: agents publish slots,
+investors book them, appointments are confirmed, declined or forgotten, calls are planned,
+moved and held, promotions end, leads expire or are extended. The four jobs tick every
+quarter of an hour of that day. Then it reads Kafka back, verifies every row against its
+events, shows what happened as tables, and leaves nothing behind.
 
 It needs no settings and touches no database but its own.`,
 		Example: `  pinworker demo
@@ -57,7 +54,13 @@ It needs no settings and touches no database but its own.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&options.leads, "leads", 2000, "how many leads to register, 1 to 1000000")
+	sizes := map[string]*int{
+		"leads": &options.sizes.leads, "bookings": &options.sizes.bookings, "events": &options.sizes.events, "promotions": &options.sizes.promotions,
+	}
+	flags.IntVar(sizes["leads"], "leads", 2000, "how many leads there are, 1 to 1000000")
+	flags.IntVar(sizes["bookings"], "bookings", 300, "how many slots are published and booked, 1 to 1000000")
+	flags.IntVar(sizes["events"], "events", 400, "how many calls are planned, 1 to 1000000")
+	flags.IntVar(sizes["promotions"], "promotions", 200, "how many promotions are bought, 1 to 1000000")
 	flags.Uint64Var(&options.seed, "seed", 1, "the same seed tells the same story")
 	flags.BoolVar(&options.keep, "keep", false, "keep PostgreSQL and Kafka running afterwards, with their addresses printed")
 	flags.BoolVar(&options.serve, "serve", false, "keep a worker running afterwards as well")
@@ -65,8 +68,10 @@ It needs no settings and touches no database but its own.`,
 		if len(global.set) > 0 || cmd.Flags().Changed("config") {
 			return usage("the demo takes no settings: leave --set and --config out")
 		}
-		if options.leads < 1 || options.leads > 1_000_000 {
-			return usage("--leads %d: allowed is a whole number from 1 to 1000000", options.leads)
+		for _, name := range slices.Sorted(maps.Keys(sizes)) {
+			if n := *sizes[name]; n < 1 || n > 1_000_000 {
+				return usage("--%s %d: allowed is a whole number from 1 to 1000000", name, n)
+			}
 		}
 		return runDemo(cmd.Context(), options, global.json, std)
 	})
@@ -85,7 +90,7 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 		return err
 	}
 	defer func() { err = errors.Join(err, database.Close()) }()
-	broker, err := embedded.StartKafka(0, published.TopicLeadExpired)
+	broker, err := embedded.StartKafka(0, published.Topics...)
 	if err != nil {
 		return err
 	}
@@ -103,8 +108,10 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.crm.migrator.UpAll(ctx); err != nil {
-		return err
+	for _, c := range w.contexts {
+		if err := c.migrator.UpAll(ctx); err != nil {
+			return err
+		}
 	}
 	d.worker, d.database, d.brokers = w, database.URL(), broker.Brokers()
 	if err := d.play(ctx); err != nil {
@@ -120,7 +127,22 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 	return nil
 }
 
-// demo is one run of the story.
+// operations are what people do, as of a moment.
+type operations struct {
+	calendar  appcalendar.Operations
+	promotion apppromotion.Operations
+	crm       appcrm.Operations
+}
+
+// at returns the worker's operations as of a moment.
+func (w *worker) at(moment time.Time) operations {
+	o := operations{w.calendar, w.promotion, w.crm}
+	clock := func() time.Time { return moment }
+	o.calendar.Clock, o.promotion.Clock, o.crm.Clock = clock, clock, clock
+	return o
+}
+
+// demo is one run of a story.
 type demo struct {
 	options  demoOptions
 	progress io.Writer
@@ -130,52 +152,24 @@ type demo struct {
 	database string
 	brokers  []string
 
-	leads  []demoLead
-	report demoReport
-}
-
-// demoLead is a lead and what will happen to it.
-type demoLead struct {
-	registration crm.Registration
-	hour         int // of the working day in which it comes due; demoHours: later
-	fate         fate
-}
-
-type fate int
-
-const (
-	forgotten fate = iota // nobody cares for it: it expires when it is due
-	extended              // its agent extends it in time
-	revived               // it expires, and its agent extends it then
-	archived              // its agent archives it in time
-)
-
-// demoHour is what happened in one hour.
-type demoHour struct {
-	asOf                        time.Time
-	extended, archived, revived int
-	result                      leadsExpired
+	story    *story
+	results  map[ports.Job]jobResult
+	expected map[string]int // messages by topic
+	report   demoReport
 }
 
 // demoReport is the JSON document.
 type demoReport struct {
-	Jobs     map[string]leadsExpired `json:"jobs"`
-	Messages map[string]int          `json:"messages"`
-	Distinct map[string]int          `json:"distinct_ce_ids"`
-	Leads    demoCounts              `json:"leads"`
+	Jobs     map[string]map[string]any `json:"jobs"`
+	Messages map[string]int            `json:"messages"`
+	Distinct map[string]int            `json:"distinct_ce_ids"`
+	Acts     map[string]int            `json:"operations"`
+	Due      int                       `json:"leads_due"` // within the day, less those extended or archived in time
 	Verify   struct {
 		Streams     int `json:"streams"`
 		Differences int `json:"differences"`
 	} `json:"verify"`
 	Seconds float64 `json:"seconds"`
-}
-
-type demoCounts struct {
-	Registered int `json:"registered"`
-	Due        int `json:"due"`      // came due within the day, less those extended or archived in time
-	Extended   int `json:"extended"` // in time
-	Archived   int `json:"archived"` // in time
-	Revived    int `json:"revived"`  // extended after they had expired
 }
 
 // terminal is where a line that redraws itself may go: nowhere, unless someone watches.
@@ -199,95 +193,82 @@ func (d *demo) tell(format string, args ...any) {
 
 // play tells the story, from the first lead to the last message read back.
 func (d *demo) play(ctx context.Context) error {
-	day := time.Now().UTC().Truncate(time.Hour).Add(-demoHours * time.Hour)
-	d.cast(day)
-	if err := d.register(ctx, day); err != nil {
+	day := time.Now().UTC().Truncate(time.Hour).Add(-storyTicks * storyTick)
+	d.story = newStory(d.options.seed, day, d.options.sizes)
+	d.results, d.expected = make(map[ports.Job]jobResult), make(map[string]int)
+	d.report.Acts = make(map[string]int)
+	if err := d.before(ctx); err != nil {
 		return err
 	}
 	relayCtx, stop := context.WithCancel(ctx)
-	relay := make(chan error, 1)
-	go func() { relay <- d.worker.crm.relay.Run(relayCtx) }()
-	err := d.live(ctx, day)
+	relays, relayCtx := errgroup.WithContext(relayCtx)
+	for _, c := range d.worker.contexts {
+		relays.Go(func() error { return c.relay.Run(relayCtx) })
+	}
+	err := d.live(ctx)
 	if err == nil {
-		err = d.drain(ctx, relay)
+		err = d.drain(ctx, relayCtx)
 	}
 	stop()
-	if err := errors.Join(err, <-relay); err != nil {
+	if err := errors.Join(err, relays.Wait()); err != nil {
 		return err
 	}
 	return d.check(ctx)
 }
 
-// cast decides each lead's moment and fate, from the seed alone.
-func (d *demo) cast(day time.Time) {
-	random := rand.New(rand.NewPCG(d.options.seed, 0)) //nolint:gosec // a story, no secret
-	newUUID := func() (id uuid.UUID) {
-		for i := range id {
-			id[i] = byte(random.UintN(256))
-		}
-		id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4
-		return id
+// before does what people did before the day.
+func (d *demo) before(ctx context.Context) error {
+	acts := d.due(d.story.day)
+	bar := progressbar.NewOptions(len(acts), progressbar.OptionSetWriter(d.terminal()),
+		progressbar.OptionSetDescription("The weeks before"), progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetRenderBlankState(true))
+	if err := d.perform(ctx, acts, func() { bar.Add(1) }); err != nil { //nolint:errcheck // progress is a courtesy
+		return err
 	}
-	agents := make([]ids.UserID, 40)
-	for i := range agents {
-		agents[i] = ids.UserID(newUUID())
-	}
-	tenants := []ids.TenantID{ids.TenantID(newUUID()), ids.TenantID(newUUID()), ids.TenantID(newUUID())}
-	for range d.options.leads {
-		lead := demoLead{hour: random.IntN(demoHours + 2)}
-		switch luck := random.IntN(100); {
-		case lead.hour >= demoHours: // comes due after the day
-			lead.hour = demoHours
-		case luck < 15:
-			lead.fate = extended
-		case luck < 20:
-			lead.fate = archived
-		case luck < 30:
-			lead.fate = revived
-		}
-		agent := random.IntN(len(agents))
-		lead.registration = crm.Registration{
-			Lead: crm.LeadID(newUUID()), Tenant: tenants[agent%len(tenants)], Executor: agents[agent],
-			Investor:  ids.UserID(newUUID()),
-			ExpiresAt: day.Add(time.Duration(lead.hour)*time.Hour + time.Duration(1+random.IntN(59))*time.Minute),
-		}
-		d.leads = append(d.leads, lead)
-	}
-	d.report.Leads.Registered = len(d.leads)
-	for _, l := range d.leads {
-		if l.hour < demoHours && (l.fate == forgotten || l.fate == revived) {
-			d.report.Leads.Due++
-		}
-	}
+	d.say("In the weeks before: %d leads, %d slots, %d calls, %d promotions. The working day begins:",
+		d.report.Acts["leads registered"], d.report.Acts["slots published"], d.report.Acts["calls planned"], d.report.Acts["promotions bought"])
+	d.tell("\n")
+	return nil
 }
 
-// at returns the lead operations as of a moment of the story.
-func (d *demo) at(moment time.Time) func(context.Context, *demoLead, fate) error {
-	operations := d.worker.crm.operations
-	operations.Clock = func() time.Time { return moment }
-	return func(ctx context.Context, l *demoLead, what fate) error {
-		r := l.registration
-		actor := ports.Actor(r.Executor.String())
-		switch what {
-		case extended, revived:
-			return operations.Extend(ctx, actor, r.Lead, r.ExpiresAt.AddDate(0, 1, 0))
-		case archived:
-			return operations.Archive(ctx, actor, r.Lead)
-		}
-		return operations.Register(ctx, actor, r)
+// due takes the acts before a moment.
+func (d *demo) due(until time.Time) []act {
+	n := slices.IndexFunc(d.story.acts, func(a act) bool { return a.at.After(until) })
+	if n < 0 {
+		n = len(d.story.acts)
 	}
+	acts := d.story.acts[:n]
+	d.story.acts = d.story.acts[n:]
+	return acts
 }
 
-// each does something to many leads, several at a time, as a platform would.
-func (d *demo) each(ctx context.Context, leads []*demoLead, do func(context.Context, *demoLead) error) error {
+// perform does many acts, several subjects at a time, as a platform would.
+func (d *demo) perform(ctx context.Context, acts []act, done func()) error {
 	const atOnce = 8
+	bySubject := make(map[int][]act)
+	for _, a := range acts {
+		bySubject[a.subject] = append(bySubject[a.subject], a)
+		d.report.Acts[a.name]++
+		for _, topic := range a.topics {
+			d.expected[topic]++
+		}
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	for _, lead := range leads {
+	for _, subject := range slices.Sorted(maps.Keys(bySubject)) {
 		if groupCtx.Err() != nil {
 			break
 		}
-		group.Go(func() error { return do(groupCtx, lead) })
+		group.Go(func() error {
+			for _, a := range bySubject[subject] {
+				if err := a.do(groupCtx, d.worker.at(a.at)); err != nil {
+					return err
+				}
+				done()
+			}
+			return nil
+		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -295,132 +276,124 @@ func (d *demo) each(ctx context.Context, leads []*demoLead, do func(context.Cont
 	return ctx.Err()
 }
 
-func (d *demo) register(ctx context.Context, day time.Time) error {
-	bar := progressbar.NewOptions(len(d.leads), progressbar.OptionSetWriter(d.terminal()),
-		progressbar.OptionSetDescription("Registering leads"), progressbar.OptionShowCount(),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetRenderBlankState(true))
-	register := d.at(day.AddDate(0, -1, 0))
-	all := make([]*demoLead, len(d.leads))
-	for i := range d.leads {
-		all[i] = &d.leads[i]
-	}
-	err := d.each(ctx, all, func(ctx context.Context, l *demoLead) error {
-		defer bar.Add(1) //nolint:errcheck // progress is a courtesy
-		return register(ctx, l, forgotten)
-	})
-	if err != nil {
-		return err
-	}
-	d.say("Registered %d leads, a month ago. The working day begins:", len(d.leads))
-	d.tell("\n")
-	return nil
-}
+// dayRow is a line of the day's table.
+const dayRow = "%-6v %10v %8v %8v %10v %12v %12v %10v\n"
 
-// live runs the day: in each hour agents act, leads come due, and at its end the job ticks.
-func (d *demo) live(ctx context.Context, day time.Time) error {
-	total := &leadsExpired{}
-	d.tell(hourFormat, "HOUR", "EXPIRED", "BATCHES", "TOOK", "EXTENDED", "ARCHIVED", "REVIVED")
-	for hour := range demoHours {
-		now := demoHour{asOf: day.Add(time.Duration(hour+1) * time.Hour)}
-		acts := d.acts(hour)
-		for what, leads := range acts {
-			act := d.at(day.Add(time.Duration(hour) * time.Hour))
-			if err := d.each(ctx, leads, func(ctx context.Context, l *demoLead) error { return act(ctx, l, what) }); err != nil {
-				return err
+// live runs the day: people act, and at each tick the jobs take what has come due.
+func (d *demo) live(ctx context.Context) error {
+	d.tell(dayRow, "HOUR", "OPERATIONS", "SENT", "SKIPPED", "TIMED OUT", "SLOTS FREED", "PROMOTIONS", "LEADS")
+	hour, acted := make(map[ports.Job]jobResult), 0
+	for tick := 1; tick <= storyTicks; tick++ {
+		now := d.story.day.Add(time.Duration(tick) * storyTick)
+		acts := d.due(now)
+		acted += len(acts)
+		if err := d.perform(ctx, acts, func() {}); err != nil {
+			return err
+		}
+		for _, c := range d.worker.contexts {
+			for _, j := range c.jobs {
+				result, err := d.tick(ctx, j, now)
+				if err != nil {
+					return err
+				}
+				hour[j.name] = hour[j.name].plus(result)
+				d.results[j.name] = d.results[j.name].plus(result)
 			}
 		}
-		now.extended, now.archived, now.revived = len(acts[extended]), len(acts[archived]), len(acts[revived])
-		result, err := d.worker.crm.expireLeads(ctx, cycle.Begin(now.asOf))
-		if err != nil {
-			return err
+		if now.Equal(now.Truncate(time.Hour)) {
+			d.hour(now.Format("15:04"), acted, hour)
+			hour, acted = make(map[ports.Job]jobResult), 0
 		}
-		now.result = leadsExpiredOf(result)
-		d.hour(now.asOf.Format("15:04"), now)
-		d.report.Leads.Extended += now.extended
-		d.report.Leads.Archived += now.archived
-		d.report.Leads.Revived += now.revived
-		total.ExpiredCount += now.result.ExpiredCount
-		total.BatchesProcessed += now.result.BatchesProcessed
-		total.Elapsed += now.result.Elapsed
-		total.CappedByMaxBatches = total.CappedByMaxBatches || now.result.CappedByMaxBatches
-		total.FailedCount += now.result.FailedCount
-		total.SkippedLockedCount += now.result.SkippedLockedCount
-		total.FaultCount += now.result.FaultCount
 	}
-	d.report.Jobs = map[string]leadsExpired{string(ports.LeadExpiration): *total}
-	d.hour("day", demoHour{result: *total, extended: d.report.Leads.Extended,
-		archived: d.report.Leads.Archived, revived: d.report.Leads.Revived})
+	total := 0
+	d.report.Jobs = make(map[string]map[string]any)
+	for _, n := range d.report.Acts {
+		total += n
+	}
+	for name, result := range d.results {
+		d.report.Jobs[string(name)] = result.json()
+	}
+	d.hour("day", total, d.results)
 	return nil
 }
 
-const hourFormat = "%-6v %8v %8v %8v %9v %9v %8v\n"
+// tick runs a job's cycles of one tick, as serve does.
+func (d *demo) tick(ctx context.Context, j *job, now time.Time) (sum jobResult, err error) {
+	still := func() time.Time { return now }
+	err = cycle.CatchUp(ctx, still, catchUpFor, func(ctx context.Context, tick cycle.Tick) (cycle.Followed, error) {
+		result, err := j.run(ctx, tick)
+		sum = sum.plus(result)
+		return result.followed, err
+	})
+	return sum, err
+}
 
 // hour tells of an hour as soon as it is over.
-func (d *demo) hour(name string, h demoHour) {
-	d.tell(hourFormat, name, h.result.ExpiredCount, h.result.BatchesProcessed,
-		time.Duration(h.result.Elapsed).Round(time.Millisecond), h.extended, h.archived, h.revived)
+func (d *demo) hour(name string, acted int, r map[ports.Job]jobResult) {
+	d.tell(dayRow, name, acted, r[ports.ReminderDispatch].count("SentCount"), r[ports.ReminderDispatch].count("SkippedCount"),
+		r[ports.AppointmentTimeout].count("ExpiredCount"), r[ports.AppointmentTimeout].count("SlotsReleasedCount"),
+		r[ports.ExpirePromotions].count("ExpiredCount"), r[ports.LeadExpiration].count("ExpiredCount"))
 }
 
-// acts are what agents do in an hour: they look after leads that are about to come due, and
-// revive those that expired in the hour before.
-func (d *demo) acts(hour int) map[fate][]*demoLead {
-	acts := make(map[fate][]*demoLead)
-	for i := range d.leads {
-		l := &d.leads[i]
-		if l.hour == hour && (l.fate == extended || l.fate == archived) || l.hour == hour-1 && l.fate == revived {
-			acts[l.fate] = append(acts[l.fate], l)
+// drain waits until the relays have emptied the outboxes.
+func (d *demo) drain(ctx, relays context.Context) error {
+	for _, c := range d.worker.contexts {
+		for {
+			lag, err := outbox.Measure(ctx, c.db.Pool, c.table)
+			if err != nil {
+				return err
+			}
+			if lag.Unpublished == 0 {
+				break
+			}
+			select {
+			case <-relays.Done(): // nobody would empty it
+				return errors.Join(ctx.Err(), errors.New("a relay ended before the outbox was empty"))
+			case <-time.After(50 * time.Millisecond):
+			}
 		}
 	}
-	return acts
-}
-
-// drain waits until the relay has emptied the outbox.
-func (d *demo) drain(ctx context.Context, relay chan error) error {
-	for {
-		lag, err := outbox.Measure(ctx, d.worker.crm.db.Pool, d.worker.crm.table)
-		if err != nil {
-			return err
-		}
-		if lag.Unpublished == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-relay: // nobody would empty it
-			relay <- err
-			return errors.New("the relay ended before the outbox was empty")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return nil
 }
 
 // check reads Kafka back and verifies every row.
 func (d *demo) check(ctx context.Context) error {
 	d.tell("\n")
 	d.say("Reading Kafka back and verifying every row against its events ...")
-	records, err := embedded.ReadAll(ctx, d.brokers, published.TopicLeadExpired)
+	records, err := embedded.ReadAll(ctx, d.brokers, published.Topics...)
 	if err != nil {
 		return err
 	}
-	distinct := make(map[string]bool)
-	for _, record := range records {
-		distinct[record.Headers["ce_id"]] = true
+	d.report.Messages, d.report.Distinct = make(map[string]int), make(map[string]int)
+	seen := make(map[string]bool)
+	for _, topic := range published.Topics {
+		d.report.Messages[topic], d.report.Distinct[topic] = 0, 0
 	}
-	d.report.Messages = map[string]int{published.TopicLeadExpired: len(records)}
-	d.report.Distinct = map[string]int{published.TopicLeadExpired: len(distinct)}
-	for entry, err := range d.worker.crm.ledger.Entries(ctx, time.Time{}) {
-		if err != nil {
+	for _, record := range records {
+		d.report.Messages[record.Topic]++
+		if id := record.Headers["ce_id"]; !seen[id] {
+			seen[id] = true
+			d.report.Distinct[record.Topic]++
+		}
+	}
+	for _, item := range d.story.follow {
+		if err := d.follow(ctx, item, records); err != nil {
 			return err
 		}
-		if len(entry.Stream) == 3 { // registered, expired, extended
-			d.follow(entry, records)
-			break
+	}
+	result, err := d.worker.verify(ctx, "", time.Time{})
+	d.report.Verify.Streams, d.report.Verify.Differences = result.Streams, result.Differences
+	d.report.Due = d.story.leads
+	for job, topics := range map[ports.Job][]string{
+		ports.AppointmentTimeout: {published.TopicAppointmentCancelled, published.TopicEventStatusChanged},
+		ports.ExpirePromotions:   {published.TopicPurchaseChanged},
+		ports.LeadExpiration:     {published.TopicLeadExpired},
+	} {
+		for _, topic := range topics {
+			d.expected[topic] += d.results[job].count("ExpiredCount")
 		}
 	}
-	result, err := verifyLeads(ctx, d.worker.crm.ledger, time.Time{})
-	d.report.Verify.Streams, d.report.Verify.Differences = result.Streams, result.Differences
+	d.expected[published.TopicReminderDue] += d.results[ports.ReminderDispatch].count("SentCount")
 	return err
 }
 
@@ -434,44 +407,73 @@ func (d *demo) show(asJSON bool) error {
 	} else if err := d.tables(); err != nil {
 		return err
 	}
-	expired := r.Jobs[string(ports.LeadExpiration)].ExpiredCount
-	counts := []int{expired, r.Messages[published.TopicLeadExpired], r.Distinct[published.TopicLeadExpired]}
-	if slices.ContainsFunc(counts, func(n int) bool { return n != r.Leads.Due }) || r.Verify.Differences > 0 {
-		return fmt.Errorf("the demo does not add up: %d leads were due and nobody's concern; expired, messages, distinct ce_ids: %v; differences: %d",
-			r.Leads.Due, counts, r.Verify.Differences)
+	var wrong []error
+	for _, topic := range published.Topics {
+		if n := d.expected[topic]; r.Messages[topic] != n || r.Distinct[topic] != n {
+			wrong = append(wrong, fmt.Errorf("%s: %d messages, %d distinct ce_ids, and %d were committed", topic, r.Messages[topic], r.Distinct[topic], n))
+		}
+	}
+	for name, result := range d.results {
+		if result.failed+result.faults > 0 {
+			wrong = append(wrong, fmt.Errorf("%s: %d items and %d units failed", name, result.failed, result.faults))
+		}
+	}
+	if expired := d.results[ports.LeadExpiration].count("ExpiredCount"); expired != r.Due {
+		wrong = append(wrong, fmt.Errorf("%d leads expired, and %d were due and nobody's concern", expired, r.Due))
+	}
+	if r.Verify.Differences > 0 {
+		wrong = append(wrong, fmt.Errorf("verify: %d differences", r.Verify.Differences))
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("the demo does not add up: %w", errors.Join(wrong...))
 	}
 	return nil
 }
 
 func (d *demo) tables() error {
 	r := d.report
-	g := newGrid(d.out, "TOPIC", "MESSAGES", "DISTINCT CE_ID")
-	for topic, n := range r.Messages {
-		g.row(topic, n, r.Distinct[topic])
+	acts := newGrid(d.out, "WHAT PEOPLE DID", "TIMES")
+	for _, name := range slices.Sorted(maps.Keys(r.Acts)) {
+		acts.row(name, r.Acts[name])
 	}
-	g.row()
-	if err := g.flush(); err != nil {
+	acts.row()
+	jobs := newGrid(d.out, "WHAT THE JOBS DID", "")
+	for _, name := range jobNames {
+		for _, f := range d.results[ports.Job(name)].fields {
+			jobs.row(name, f.name, f.value)
+		}
+	}
+	jobs.row()
+	topics := newGrid(d.out, "TOPIC", "MESSAGES", "DISTINCT CE_ID")
+	for _, topic := range published.Topics {
+		topics.row(topic, r.Messages[topic], r.Distinct[topic])
+	}
+	topics.row()
+	if err := errors.Join(acts.flush(), jobs.flush(), topics.flush()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(d.out, "%d of %d leads came due with nobody to extend or archive them in time.\n"+
-		"Each expired once and was published once.\n"+
-		"verify: %d streams, %d differences. It took %.1f s.\n",
-		r.Leads.Due, r.Leads.Registered, r.Verify.Streams, r.Verify.Differences, r.Seconds)
+	_, err := fmt.Fprintf(d.out, "Every committed message was read back from Kafka, each once.\n"+
+		"verify: %d streams, %d differences. It took %.1f s.\n", r.Verify.Streams, r.Verify.Differences, r.Seconds)
 	return err
 }
 
-// follow tells of one lead from its birth to Kafka.
-func (d *demo) follow(entry ports.Entry[crm.Lead, crm.Event], records []embedded.Record) {
-	d.tell("One of them, from its birth to Kafka: lead %s\n", entry.ID)
-	for _, recorded := range entry.Stream {
-		name := strings.TrimPrefix(fmt.Sprintf("%T", recorded.Event), "crm.")
-		d.tell("  %s   version %d   %s\n", recorded.Event.OccurredAt().Format("2006-01-02 15:04"), recorded.Version, name)
+// follow tells of one item from its birth to Kafka.
+func (d *demo) follow(ctx context.Context, item storyItem, records []embedded.Record) error {
+	_, events, err := d.worker.contextOf(ctx, item.id)
+	if err != nil {
+		return err
+	}
+	d.tell("From its birth to Kafka: %s, %s\n", item.what, item.id)
+	for _, e := range events {
+		d.tell("  %s   version %d   %s, by %s\n", e.At.Format("2006-01-02 15:04"), e.Version, e.Event, e.Actor)
 	}
 	for _, record := range records {
-		if record.Key == entry.ID.String() {
-			d.tell("  %s, partition %d, ce_id %s\n  %s\n\n", record.Topic, record.Partition, record.Headers["ce_id"], record.Value)
+		if record.Headers["ce_subject"] == item.id.String() {
+			d.tell("  %s, partition %d, ce_id %s\n  %s\n", record.Topic, record.Partition, record.Headers["ce_id"], record.Value)
 		}
 	}
+	d.tell("\n")
+	return nil
 }
 
 // stay keeps the services, and with --serve a worker, until ctx ends.

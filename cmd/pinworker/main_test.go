@@ -83,7 +83,7 @@ func newPlatform(t *testing.T) *platform {
 // register makes n leads that came due in the last hour.
 func (p *platform) register(n int) []crm.Registration {
 	p.Helper()
-	operations := p.worker.crm.operations
+	operations := p.worker.crm
 	operations.Clock = func() time.Time { return time.Now().AddDate(0, -1, 0) }
 	leads := make([]crm.Registration, n)
 	for i := range leads {
@@ -95,16 +95,27 @@ func (p *platform) register(n int) []crm.Registration {
 	return leads
 }
 
+func (p *platform) context(name string) *boundedContext {
+	p.Helper()
+	for _, c := range p.worker.contexts {
+		if c.name == name {
+			return c
+		}
+	}
+	p.Fatalf("there is no context %s", name)
+	return nil
+}
+
 func (p *platform) execute(statement string) {
 	p.Helper()
-	if _, err := p.worker.crm.db.Pool.Exec(p.Context(), statement); err != nil {
+	if _, err := p.context("crm").db.Pool.Exec(p.Context(), statement); err != nil {
 		p.Fatal(err)
 	}
 }
 
 func (p *platform) count(query string) (n int) {
 	p.Helper()
-	if err := p.worker.crm.db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
+	if err := p.context("crm").db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
 		p.Fatal(err)
 	}
 	return n
@@ -252,21 +263,21 @@ func TestUsage_ExitsWith2AndTouchesNothing(t *testing.T) {
 		says string
 	}{
 		{[]string{"sing"}, `unknown command "sing"`},
-		{[]string{"run"}, "takes one JOB: allowed is lead-expiration"},
+		{[]string{"run"}, "takes one JOB: allowed is reminder-dispatch"},
 		{[]string{"migrate"}, "which of up, status, down?"},
 		{[]string{"migrate", "sideways"}, "unknown command \"sideways\""},
 		{[]string{"migrate", "down"}, "say --yes"},
 		{[]string{"quarantine", "empty"}, "unknown command"},
 		{[]string{"demo", "--set", "log.level=info"}, "takes no settings"},
 		{[]string{"run", "lead-expiration", "--set", "database.url=postgres://db/pin?sslmode=bogus"}, "allowed is a PostgreSQL URL"},
-		{[]string{"run", "lead-expiry"}, "allowed are lead-expiration"},
+		{[]string{"run", "lead-expiry"}, "allowed are reminder-dispatch"},
 		{[]string{"run", "lead-expiration", "--loud"}, "unknown flag: --loud"},
 		{[]string{"run", "lead-expiration", "--as-of", "noon"}, "--as-of \"noon\": allowed is a moment in RFC 3339"},
 		{[]string{"run", "lead-expiration", "--as-of", time.Now().Add(time.Hour).Format(time.RFC3339)}, "lies in the future"},
 		{[]string{"run", "lead-expiration", "--set", "jobs.lead-expiration.batch_size=0"}, "allowed is a whole number from 1 to 10000"},
 		{[]string{"serve"}, "kafka.brokers: is not set"},
 		{[]string{"serve", "--config", "none.yaml"}, "none.yaml"},
-		{[]string{"verify", "--context", "sales"}, "allowed is crm"},
+		{[]string{"verify", "--context", "sales"}, "allowed is one of calendar, promotion, crm"},
 		{[]string{"verify", "--since", "yesterday"}, "RFC 3339"},
 		{[]string{"quarantine", "retry", "lead-7"}, "allowed is a UUID"},
 		{[]string{"demo", "--leads", "0"}, "allowed is a whole number from 1 to 1000000"},

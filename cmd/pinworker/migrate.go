@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/postgres"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 )
 
 func newMigrate(global *globals, std streams) *cobra.Command {
@@ -89,24 +91,26 @@ func (m *migrate) each(
 	sets []postgres.Set, nothing string, takenBack bool,
 	work func(*postgres.Migrator, postgres.Set) ([]postgres.Migration, error),
 ) error {
-	s, _, err := m.global.load(os.Environ(), databaseURL)
+	s, _, err := m.global.load(os.Environ(), settings.EveryDatabase)
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(s, s.CRMDatabaseURL)
+	w, err := newWorker(s, m.std.err)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	migrator := postgres.NewMigrator(db, "crm")
-	defer migrator.Close() //nolint:errcheck // what it did is known by then
 	var steps []postgres.Migration
-	for _, set := range sets {
-		done, err := work(migrator, set)
-		steps = append(steps, done...)
-		if err != nil {
-			return err
+	for _, c := range w.contexts {
+		for _, set := range sets {
+			done, err := work(c.migrator, set)
+			steps = append(steps, done...)
+			if err != nil {
+				return errors.Join(unready(err), w.close())
+			}
 		}
+	}
+	if err := w.close(); err != nil {
+		return err
 	}
 	return printSteps(m.std, m.global.json, takenBack, steps, nothing)
 }

@@ -157,10 +157,3 @@ func (m moment) String() string {
 	}
 	return time.Time(m).UTC().Format(time.RFC3339)
 }
-
-// span is a duration in Go's form, in JSON too.
-type span time.Duration
-
-func (s span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-func (s span) String() string { return time.Duration(s).Round(time.Microsecond).String() }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,10 +27,15 @@ someone who settles it otherwise, takes it off the record.`,
 	}
 	list.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		return withWorker(cmd.Context(), global, std, func(w *worker) error {
-			items, err := w.crm.quarantine.List(cmd.Context())
-			if err != nil {
-				return err
+			var items []ports.Quarantined
+			for _, c := range w.contexts {
+				listed, err := c.quarantine.List(cmd.Context())
+				if err != nil {
+					return err
+				}
+				items = append(items, listed...)
 			}
+			slices.SortStableFunc(items, func(a, b ports.Quarantined) int { return a.NextAttempt.Compare(b.NextAttempt) })
 			return printQuarantine(std, global.json, items)
 		})
 	})
@@ -46,7 +52,12 @@ someone who settles it otherwise, takes it off the record.`,
 		}
 		return withWorker(cmd.Context(), global, std, func(w *worker) error {
 			at := time.Now().UTC().Truncate(time.Microsecond)
-			err := w.crm.quarantine.Retry(cmd.Context(), item, at)
+			err := ports.ErrNotQuarantined
+			for _, c := range w.contexts {
+				if err = c.quarantine.Retry(cmd.Context(), item, at); !errors.Is(err, ports.ErrNotQuarantined) {
+					break
+				}
+			}
 			switch {
 			case errors.Is(err, ports.ErrNotQuarantined):
 				return fmt.Errorf("%s: %w; `pinworker quarantine list` shows what is", item, err)

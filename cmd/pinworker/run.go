@@ -8,37 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
 	"github.com/pin-platform/pinworker/ports"
 )
 
-// jobNames are the jobs there are.
-var jobNames = []string{string(ports.LeadExpiration)}
-
-// leadsExpired is the result of lead-expiration as --json prints it: Elapsed as Go spells it.
-type leadsExpired struct {
-	appcrm.LeadsExpired
-	Elapsed span
-}
-
-func leadsExpiredOf(r appcrm.LeadsExpired) leadsExpired { return leadsExpired{r, span(r.Elapsed)} }
-
-// advice says what to look at next, where there is something.
-func (r leadsExpired) advice() string {
-	switch {
-	case r.FaultCount > 0:
-		return "Some batches were rolled back; the log above says why. The next cycle takes them.\n"
-	case r.FailedCount > 0:
-		return "Some leads failed: `pinworker quarantine list` shows which, and why.\n"
-	case r.CappedByMaxBatches:
-		return "The cap ended the cycle with leads still due: the next one takes them.\n"
-	case r.ExpiredCount == 0 && r.SkippedLockedCount > 0:
-		return "Nothing was done: what is due is being worked on by someone else.\n"
-	case r.ExpiredCount == 0:
-		return "Nothing to do: no lead is due that is not held back.\n"
-	}
-	return ""
+// jobNames are the jobs there are, in the order in which they are shown.
+var jobNames = []string{
+	string(ports.ReminderDispatch), string(ports.AppointmentTimeout), string(ports.ExpirePromotions), string(ports.LeadExpiration),
 }
 
 func newRun(global *globals, std streams) *cobra.Command {
@@ -67,35 +43,31 @@ Jobs: ` + strings.Join(jobNames, ", "),
 			return err
 		}
 		return withWorker(cmd.Context(), global, std, func(w *worker) error {
+			_, j := w.job(job)
+			if j == nil {
+				return usage("the job %s is disabled: set jobs.%s.enabled=true to run it", job, job)
+			}
 			tick := cycle.Begin(moment)
-			result, err := w.crm.expireLeads(cmd.Context(), tick)
+			result, err := j.run(cmd.Context(), tick)
 			if err != nil {
 				return err
 			}
-			fields := leadsExpiredOf(result)
 			if global.json {
-				return writeJSON(std.out, struct {
-					Job   string    `json:"job"`
-					RunID string    `json:"run_id"`
-					AsOf  time.Time `json:"as_of"`
-					leadsExpired
-				}{job, tick.Run.String(), tick.AsOf, fields})
+				document := result.json()
+				document["job"], document["run_id"], document["as_of"] = job, tick.Run.String(), tick.AsOf
+				return writeJSON(std.out, document)
 			}
 			g := newGrid(std.out)
 			g.row("job", job)
 			g.row("run id", tick.Run)
 			g.row("as of", tick.AsOf.Format(time.RFC3339Nano))
-			g.row("ExpiredCount", fields.ExpiredCount)
-			g.row("BatchesProcessed", fields.BatchesProcessed)
-			g.row("Elapsed", fields.Elapsed)
-			g.row("CappedByMaxBatches", fields.CappedByMaxBatches)
-			g.row("FailedCount", fields.FailedCount)
-			g.row("SkippedLockedCount", fields.SkippedLockedCount)
-			g.row("FaultCount", fields.FaultCount)
+			for _, f := range result.fields {
+				g.row(f.name, f.value)
+			}
 			if err := g.flush(); err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(std.out, fields.advice())
+			_, err = fmt.Fprint(std.out, result.advice())
 			return err
 		})
 	})

@@ -30,7 +30,7 @@ A database or a Kafka that is away is waited for.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		s, _, err := global.load(os.Environ(), databaseURL, "kafka.brokers")
+		s, _, err := global.load(os.Environ(), settings.EveryDatabase, "kafka.brokers")
 		if err != nil {
 			return err
 		}
@@ -49,13 +49,7 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 	if err != nil {
 		return fmt.Errorf("listen on http.listen: %w", err)
 	}
-	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: opshttp.Handler(opshttp.Checks{
-		Alive: []func() error{w.crm.poller.Stalled, w.crm.relay.Stalled},
-		Ready: []func(context.Context) error{
-			func(ctx context.Context) error { return named("crm", w.crm.db.Writable(ctx)) },
-			func(ctx context.Context) error { return named("crm", w.crm.migrator.Current(ctx)) },
-		},
-	}, w.metrics)}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: opshttp.Handler(w.checks(), w.metrics)}
 
 	loops, ctx := errgroup.WithContext(ctx)
 	loops.Go(func() error {
@@ -79,12 +73,15 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 		if err := w.awaitSchema(ctx); err != nil {
 			return err
 		}
-		if s.LeadExpiration.Enabled {
-			loops.Go(func() error { w.crm.poller.Run(ctx); return nil })
-			if s.Relay.Enabled {
-				loops.Go(func() error { return w.crm.relay.Run(ctx) })
+		for _, c := range w.contexts {
+			for _, j := range c.jobs {
+				loops.Go(func() error { j.poller.Run(ctx); return nil })
 			}
-		} else {
+			if s.Relay.Enabled {
+				loops.Go(func() error { return c.relay.Run(ctx) })
+			}
+		}
+		if len(w.contexts) == 0 {
 			w.log.Warn("nothing to do: every job is disabled")
 		}
 		return nil
@@ -92,6 +89,20 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 	err = loops.Wait()
 	w.log.Info("worker stopped")
 	return err
+}
+
+// checks are what /livez and /readyz ask.
+func (w *worker) checks() (checks opshttp.Checks) {
+	for _, c := range w.contexts {
+		checks.Alive = append(checks.Alive, c.relay.Stalled)
+		for _, j := range c.jobs {
+			checks.Alive = append(checks.Alive, j.poller.Stalled)
+		}
+		checks.Ready = append(checks.Ready,
+			func(ctx context.Context) error { return named(c.name, c.db.Writable(ctx)) },
+			func(ctx context.Context) error { return named(c.name, c.migrator.Current(ctx)) })
+	}
+	return checks
 }
 
 func named(contextName string, err error) error {
@@ -108,7 +119,7 @@ func (w *worker) awaitSchema(ctx context.Context) error {
 	var told time.Time
 	for {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		err := w.crm.migrator.Current(attempt)
+		err := w.current(attempt)
 		cancel()
 		var coded *exitError
 		switch {

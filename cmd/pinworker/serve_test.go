@@ -138,7 +138,7 @@ func TestServe_KafkaAwayForAWholeCycle(t *testing.T) {
 	})
 	// Some expire a second time, in a later cycle: their messages must come in order.
 	for _, lead := range first[:10] {
-		if err := p.worker.crm.operations.Extend(t.Context(), "agent", lead.Lead, time.Now().UTC().Truncate(time.Microsecond)); err != nil {
+		if err := p.worker.crm.Extend(t.Context(), "agent", lead.Lead, time.Now().UTC().Truncate(time.Microsecond)); err != nil {
 			t.Fatal(err)
 		}
 	}

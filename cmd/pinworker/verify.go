@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pin-platform/pinworker/adapters/postgres"
 	"github.com/pin-platform/pinworker/app/verify"
-	"github.com/pin-platform/pinworker/ports"
 )
 
 // verification is what verify found, as --json prints it.
@@ -39,11 +41,11 @@ apart and is no difference. Exit code 3: there are differences.`,
 		Example: "  pinworker verify\n  pinworker verify --context crm --since 2026-03-01T00:00:00Z --json",
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&only, "context", "", "check one context only: crm")
+	cmd.Flags().StringVar(&only, "context", "", "check one context only: calendar, promotion or crm")
 	cmd.Flags().StringVar(&sinceText, "since", "", "check what was changed at or after this moment only, RFC 3339")
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		if only != "" && only != "crm" {
-			return usage("there is no context %q: allowed is crm", only)
+		if only != "" && !slices.Contains(postgres.Contexts, only) {
+			return usage("there is no context %q: allowed is one of %s", only, strings.Join(postgres.Contexts, ", "))
 		}
 		var since time.Time
 		if sinceText != "" {
@@ -53,7 +55,7 @@ apart and is no difference. Exit code 3: there are differences.`,
 			}
 		}
 		return withWorker(cmd.Context(), global, std, func(w *worker) error {
-			result, err := verifyLeads(cmd.Context(), w.crm.ledger, since)
+			result, err := w.verify(cmd.Context(), only, since)
 			if err != nil {
 				return err
 			}
@@ -71,13 +73,26 @@ apart and is no difference. Exit code 3: there are differences.`,
 	return cmd
 }
 
-func verifyLeads(ctx context.Context, ledger ports.LeadLedger, since time.Time) (verification, error) {
+// verify checks every kind of aggregate of the contexts, or of one of them.
+func (w *worker) verify(ctx context.Context, only string, since time.Time) (verification, error) {
 	result := verification{Items: []finding{}}
-	report, err := verify.Run(ctx, ledger, since, func(f verify.Finding) {
-		result.Items = append(result.Items, finding{"crm", f.ID.String(), f.What, f.Ahead})
-	})
-	result.Streams, result.Differences, result.Ahead = report.Streams, report.Differences, report.Ahead
-	return result, err
+	for _, c := range w.contexts {
+		if only != "" && c.name != only {
+			continue
+		}
+		for _, check := range c.verify {
+			report, err := check(ctx, since, func(f verify.Finding) {
+				result.Items = append(result.Items, finding{c.name, f.ID.String(), f.What, f.Ahead})
+			})
+			result.Streams += report.Streams
+			result.Differences += report.Differences
+			result.Ahead += report.Ahead
+			if err != nil {
+				return result, err
+			}
+		}
+	}
+	return result, nil
 }
 
 func (v verification) print(std streams) error {

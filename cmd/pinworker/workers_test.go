@@ -36,7 +36,7 @@ func TestWorkers_AKillInAnOpenTransactionLosesAndDoublesNothing(t *testing.T) {
 				RETURN NULL;
 			END $$`, kill%2*batch))
 			p.execute("CREATE TRIGGER stand_still AFTER INSERT ON crm.outbox FOR EACH STATEMENT EXECUTE FUNCTION crm.stand_still()")
-			lock, err := p.worker.crm.db.Pool.Acquire(t.Context())
+			lock, err := p.context("crm").db.Pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

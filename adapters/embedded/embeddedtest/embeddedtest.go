@@ -4,6 +4,7 @@ package embeddedtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -65,9 +66,13 @@ func Migrate(ctx context.Context, databaseURL string) error {
 		return err
 	}
 	defer db.Close()
-	migrator := postgres.NewMigrator(db, "crm")
-	defer migrator.Close() //nolint:errcheck // what it did is known by then
-	return migrator.UpAll(ctx)
+	for _, name := range postgres.Contexts {
+		migrator := postgres.NewMigrator(db, name)
+		if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Database returns the URL of a fresh database with all tables. It goes with the server: to

@@ -12,17 +12,14 @@ import (
 )
 
 const claimDueLeads = `-- name: ClaimDueLeads :many
-SELECT l.id, l.tenant_id, l.executor_agent_user_id, l.primary_investor_user_id, l.status,
-       l.expires_at, l.expired_at, l.version, l.created_at, l.updated_at
+SELECT l.id, l.tenant_id, l.executor_agent_user_id, l.primary_investor_user_id, l.status, l.expires_at, l.expired_at, l.version, l.created_at, l.updated_at, coalesce(q.failures, 0)::integer AS failures
 FROM crm.leads AS l
+LEFT JOIN any_context.quarantine AS q ON q.job = 'lead-expiration' AND q.item = l.id
 WHERE l.status = 'Active'
   AND l.expires_at < $1
   AND (l.expires_at, l.id) > ($2::timestamptz, $3::uuid)
   AND (l.expires_at, l.id) <= ($4::timestamptz, $5::uuid)
-  AND NOT EXISTS (
-    SELECT FROM crm.quarantine AS q
-    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1
-  )
+  AND (q.next_attempt IS NULL OR q.next_attempt <= $1)
 ORDER BY l.expires_at, l.id
 LIMIT $6
 FOR NO KEY UPDATE OF l SKIP LOCKED
@@ -37,9 +34,14 @@ type ClaimDueLeadsParams struct {
 	MaxItems int32
 }
 
+type ClaimDueLeadsRow struct {
+	CrmLead  CrmLead
+	Failures pgtype.Int4
+}
+
 // The status is a literal: with a parameter, a generic plan could not use the partial index.
 // The cursor keeps a page from paying for the dead rows of the pages before it.
-func (q *Queries) ClaimDueLeads(ctx context.Context, arg ClaimDueLeadsParams) ([]CrmLead, error) {
+func (q *Queries) ClaimDueLeads(ctx context.Context, arg ClaimDueLeadsParams) ([]ClaimDueLeadsRow, error) {
 	rows, err := q.db.Query(ctx, claimDueLeads,
 		arg.AsOf,
 		arg.AfterDue,
@@ -52,20 +54,21 @@ func (q *Queries) ClaimDueLeads(ctx context.Context, arg ClaimDueLeadsParams) ([
 		return nil, err
 	}
 	defer rows.Close()
-	var items []CrmLead
+	var items []ClaimDueLeadsRow
 	for rows.Next() {
-		var i CrmLead
+		var i ClaimDueLeadsRow
 		if err := rows.Scan(
-			&i.ID,
-			&i.TenantID,
-			&i.ExecutorAgentUserID,
-			&i.PrimaryInvestorUserID,
-			&i.Status,
-			&i.ExpiresAt,
-			&i.ExpiredAt,
-			&i.Version,
-			&i.CreatedAt,
-			&i.UpdatedAt,
+			&i.CrmLead.ID,
+			&i.CrmLead.TenantID,
+			&i.CrmLead.ExecutorAgentUserID,
+			&i.CrmLead.PrimaryInvestorUserID,
+			&i.CrmLead.Status,
+			&i.CrmLead.ExpiresAt,
+			&i.CrmLead.ExpiredAt,
+			&i.CrmLead.Version,
+			&i.CrmLead.CreatedAt,
+			&i.CrmLead.UpdatedAt,
+			&i.Failures,
 		); err != nil {
 			return nil, err
 		}
@@ -80,14 +83,12 @@ func (q *Queries) ClaimDueLeads(ctx context.Context, arg ClaimDueLeadsParams) ([
 const countDueLeads = `-- name: CountDueLeads :one
 SELECT count(*)
 FROM crm.leads AS l
+LEFT JOIN any_context.quarantine AS q ON q.job = 'lead-expiration' AND q.item = l.id
 WHERE l.status = 'Active'
   AND l.expires_at < $1
   AND (l.expires_at, l.id) > ($2::timestamptz, $3::uuid)
   AND (l.expires_at, l.id) <= ($4::timestamptz, $5::uuid)
-  AND NOT EXISTS (
-    SELECT FROM crm.quarantine AS q
-    WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1
-  )
+  AND (q.next_attempt IS NULL OR q.next_attempt <= $1)
 `
 
 type CountDueLeadsParams struct {
@@ -98,7 +99,7 @@ type CountDueLeadsParams struct {
 	UntilID  pgtype.UUID
 }
 
-// What a claim's range would yield if nobody held a lead.
+// What a claim's range would yield if nobody held anything.
 func (q *Queries) CountDueLeads(ctx context.Context, arg CountDueLeadsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, countDueLeads,
 		arg.AsOf,
@@ -114,11 +115,11 @@ func (q *Queries) CountDueLeads(ctx context.Context, arg CountDueLeadsParams) (i
 
 const insertLead = `-- name: InsertLead :exec
 INSERT INTO crm.leads (
-    id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,
-    expires_at, expired_at, version, created_at, updated_at
+    id, tenant_id, executor_agent_user_id, primary_investor_user_id, status, expires_at,
+    expired_at, version, created_at, updated_at
 ) VALUES (
-    $1, $2, $3, $4, $5,
-    $6, $7, $8, $9, $10
+    $1, $2, $3, $4, $5, $6,
+    $7, $8, $9, $10
 )
 `
 
@@ -152,14 +153,12 @@ func (q *Queries) InsertLead(ctx context.Context, arg InsertLeadParams) error {
 }
 
 const leadBacklog = `-- name: LeadBacklog :one
-SELECT count(*) FILTER (WHERE l.expires_at < $1::timestamptz)                  AS due,
-       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz    AS oldest,
-       count(*) FILTER (WHERE l.expires_at >= $1::timestamptz)                 AS next_hour,
-       count(*) FILTER (WHERE l.expires_at < $1::timestamptz AND EXISTS (
-           SELECT FROM crm.quarantine AS q
-           WHERE q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1::timestamptz
-       ))                                                                          AS held
+SELECT count(*) FILTER (WHERE l.expires_at < $1::timestamptz) AS due,
+       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz AS oldest,
+       count(*) FILTER (WHERE l.expires_at >= $1::timestamptz) AS next_hour,
+       count(*) FILTER (WHERE l.expires_at < $1::timestamptz AND q.next_attempt > $1::timestamptz) AS held
 FROM crm.leads AS l
+LEFT JOIN any_context.quarantine AS q ON q.job = 'lead-expiration' AND q.item = l.id
 WHERE l.status = 'Active'
   AND l.expires_at < $2::timestamptz
   AND (l.expires_at, l.id) > ($3::timestamptz, $4::uuid)
@@ -198,27 +197,20 @@ func (q *Queries) LeadBacklog(ctx context.Context, arg LeadBacklogParams) (LeadB
 }
 
 const leadPage = `-- name: LeadPage :many
-(
-    SELECT l.id FROM crm.leads AS l
-    WHERE l.id > $2 AND l.updated_at >= $3
-    ORDER BY l.id LIMIT $1
-) UNION (
-    SELECT DISTINCT e.stream_id FROM crm.domain_events AS e
-    WHERE e.stream_id > $2 AND e.occurred_at >= $3
-    ORDER BY e.stream_id LIMIT $1
-)
-ORDER BY 1 LIMIT $1
+SELECT id FROM crm.leads
+WHERE id > $1 AND updated_at >= $2
+ORDER BY id
+LIMIT $3
 `
 
 type LeadPageParams struct {
-	MaxItems int32
 	AfterID  pgtype.UUID
 	Since    pgtype.Timestamptz
+	MaxItems int32
 }
 
-// The next ids, of rows and of streams, after one id.
 func (q *Queries) LeadPage(ctx context.Context, arg LeadPageParams) ([]pgtype.UUID, error) {
-	rows, err := q.db.Query(ctx, leadPage, arg.MaxItems, arg.AfterID, arg.Since)
+	rows, err := q.db.Query(ctx, leadPage, arg.AfterID, arg.Since, arg.MaxItems)
 	if err != nil {
 		return nil, err
 	}
@@ -237,44 +229,9 @@ func (q *Queries) LeadPage(ctx context.Context, arg LeadPageParams) ([]pgtype.UU
 	return items, nil
 }
 
-const leadPasts = `-- name: LeadPasts :many
-SELECT s.id::uuid AS id,
-       coalesce((SELECT max(e.version) FROM crm.domain_events AS e WHERE e.stream_id = s.id), 0)::integer AS head,
-       coalesce((SELECT q.failures FROM crm.quarantine AS q WHERE q.job = 'lead-expiration' AND q.item = s.id), 0)::integer AS failures
-FROM unnest($1::uuid[]) AS s (id)
-`
-
-type LeadPastsRow struct {
-	ID       pgtype.UUID
-	Head     int32
-	Failures int32
-}
-
-// Read after the rows are locked, by a statement of its own: in the claiming statement the heads
-// would come from an older snapshot than the rows.
-func (q *Queries) LeadPasts(ctx context.Context, ids []pgtype.UUID) ([]LeadPastsRow, error) {
-	rows, err := q.db.Query(ctx, leadPasts, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []LeadPastsRow
-	for rows.Next() {
-		var i LeadPastsRow
-		if err := rows.Scan(&i.ID, &i.Head, &i.Failures); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const leadsByID = `-- name: LeadsByID :many
-SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,
-       expires_at, expired_at, version, created_at, updated_at
+SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status, expires_at,
+       expired_at, version, created_at, updated_at
 FROM crm.leads
 WHERE id = ANY ($1::uuid[])
 `
@@ -311,13 +268,14 @@ func (q *Queries) LeadsByID(ctx context.Context, ids []pgtype.UUID) ([]CrmLead, 
 }
 
 const lockLead = `-- name: LockLead :one
-SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status,
-       expires_at, expired_at, version, created_at, updated_at
+SELECT id, tenant_id, executor_agent_user_id, primary_investor_user_id, status, expires_at,
+       expired_at, version, created_at, updated_at
 FROM crm.leads
 WHERE id = $1
 FOR UPDATE
 `
 
+// It waits for whoever holds the row, as operations do.
 func (q *Queries) LockLead(ctx context.Context, id pgtype.UUID) (CrmLead, error) {
 	row := q.db.QueryRow(ctx, lockLead, id)
 	var i CrmLead
@@ -336,20 +294,40 @@ func (q *Queries) LockLead(ctx context.Context, id pgtype.UUID) (CrmLead, error)
 	return i, err
 }
 
+const releaseSettledLeads = `-- name: ReleaseSettledLeads :exec
+DELETE FROM any_context.quarantine
+WHERE (job, item) IN (
+    SELECT q.job, q.item FROM any_context.quarantine AS q
+    WHERE q.job = 'lead-expiration'
+      AND NOT EXISTS (
+        SELECT FROM crm.leads AS l
+        WHERE l.id = q.item AND l.status = 'Active' AND l.expires_at < greatest($1::timestamptz, now())
+      )
+    FOR UPDATE SKIP LOCKED
+)
+`
+
+// What others have settled since is no failure any more. It waits for nobody: what is locked is
+// taken off another time.
+func (q *Queries) ReleaseSettledLeads(ctx context.Context, asOf pgtype.Timestamptz) error {
+	_, err := q.db.Exec(ctx, releaseSettledLeads, asOf)
+	return err
+}
+
 const updateLeads = `-- name: UpdateLeads :execrows
 UPDATE crm.leads AS l
-SET status     = n.status,
+SET status = n.status,
     expires_at = n.expires_at,
     expired_at = n.expired_at,
-    version    = n.version,
+    version = n.version,
     updated_at = n.updated_at
 FROM (
-    SELECT unnest($1::uuid[])               AS id,
-           unnest($2::integer[])  AS seen_version,
-           unnest($3::text[])          AS status,
+    SELECT unnest($1::uuid[]) AS id,
+           unnest($2::integer[]) AS seen_version,
+           unnest($3::text[]) AS status,
            unnest($4::timestamptz[]) AS expires_at,
            unnest($5::timestamptz[]) AS expired_at,
-           unnest($6::integer[])       AS version,
+           unnest($6::integer[]) AS version,
            unnest($7::timestamptz[]) AS updated_at
 ) AS n
 WHERE l.id = n.id
@@ -358,11 +336,11 @@ WHERE l.id = n.id
 
 type UpdateLeadsParams struct {
 	Ids          []pgtype.UUID
-	SeenVersions []int32
-	Statuses     []string
+	SeenVersions []pgtype.Int4
+	Statuses     []pgtype.Text
 	ExpiresAt    []pgtype.Timestamptz
 	ExpiredAt    []pgtype.Timestamptz
-	Versions     []int32
+	Versions     []pgtype.Int4
 	UpdatedAt    []pgtype.Timestamptz
 }
 

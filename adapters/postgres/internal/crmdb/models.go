@@ -8,29 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-type CrmDeal struct {
-	ID            pgtype.UUID
-	LeadID        pgtype.UUID
-	Status        string
-	FixationUntil pgtype.Timestamptz
-	Version       int32
-	CreatedAt     pgtype.Timestamptz
-	UpdatedAt     pgtype.Timestamptz
-}
-
-// Append-only. What happened to each aggregate, in order; digest is the SHA-256 of the row as it was recorded.
-type CrmDomainEvent struct {
-	StreamID      pgtype.UUID
-	StreamType    string
-	Version       int32
-	EventType     string
-	Data          []byte
-	Actor         string
-	CorrelationID pgtype.UUID
-	OccurredAt    pgtype.Timestamptz
-	Digest        []byte
-}
-
 type CrmLead struct {
 	ID                    pgtype.UUID
 	TenantID              pgtype.UUID
@@ -42,39 +19,4 @@ type CrmLead struct {
 	Version               pgtype.Int4
 	CreatedAt             pgtype.Timestamptz
 	UpdatedAt             pgtype.Timestamptz
-}
-
-type CrmOutbox struct {
-	Topic     string
-	Shard     int16
-	ID        int64
-	Key       string
-	Uuid      pgtype.UUID
-	CreatedAt pgtype.Timestamptz
-	Payload   []byte
-}
-
-type CrmOutboxParked struct {
-	Topic     string
-	Shard     int16
-	ID        int64
-	Key       string
-	Uuid      pgtype.UUID
-	CreatedAt pgtype.Timestamptz
-	Payload   []byte
-	Error     string
-	Attempts  int32
-	ParkedAt  pgtype.Timestamptz
-}
-
-type CrmQuarantine struct {
-	Job           string
-	Item          pgtype.UUID
-	TenantID      pgtype.UUID
-	Failures      int32
-	FirstFailedAt pgtype.Timestamptz
-	LastFailedAt  pgtype.Timestamptz
-	FirstError    string
-	LastError     string
-	NextAttempt   pgtype.Timestamptz
 }

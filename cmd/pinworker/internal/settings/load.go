@@ -63,7 +63,25 @@ func (e *Error) Error() string {
 // given is a value as one source has it.
 type given struct{ text, origin string }
 
-// Load reads the sources. required names keys that must be set; of several parted by "|", one.
+// EveryDatabase is required by what works on contexts: each that has a job needs a database, its
+// own or this common one.
+const EveryDatabase = "database.url"
+
+// lacksDatabase reports whether a context that has a job has no database of its own.
+func (s Settings) lacksDatabase() bool {
+	return s.Calendar() && s.CalendarDatabaseURL == "" || s.Promotion() && s.PromotionDatabaseURL == "" || s.CRM() && s.CRMDatabaseURL == ""
+}
+
+// Calendar reports whether a job of the calendar context is enabled.
+func (s Settings) Calendar() bool { return s.ReminderDispatch.Enabled || s.AppointmentTimeout.Enabled }
+
+// Promotion reports whether the promotion context's job is enabled.
+func (s Settings) Promotion() bool { return s.ExpirePromotions.Enabled }
+
+// CRM reports whether the crm context's job is enabled.
+func (s Settings) CRM() bool { return s.LeadExpiration.Enabled }
+
+// Load reads the sources. required names keys that must be set.
 // The error is an *Error.
 func Load(sources Sources, required ...string) (Settings, []Value, error) {
 	var problems []Problem
@@ -94,10 +112,9 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 			problems = append(problems, Problem{d.key, shown, effective.origin, "allowed is " + d.allowed})
 		}
 	}
-	for _, one := range required {
-		keys := strings.Split(one, "|")
-		if !slices.ContainsFunc(keys, func(key string) bool { return set[key] }) {
-			problems = append(problems, missing(keys[0]))
+	for _, key := range required {
+		if !set[key] && (key != EveryDatabase || s.lacksDatabase()) {
+			problems = append(problems, missing(key))
 		}
 	}
 	if !bad[lockTimeout] && !bad[statementTimeout] && s.Database.LockTimeout >= s.Database.StatementTimeout {
@@ -108,8 +125,10 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 	if len(problems) > 0 {
 		return Settings{}, values, &Error{problems}
 	}
-	if s.CRMDatabaseURL == "" {
-		s.CRMDatabaseURL = s.Database.URL
+	for _, own := range []*string{&s.CalendarDatabaseURL, &s.PromotionDatabaseURL, &s.CRMDatabaseURL} {
+		if *own == "" {
+			*own = s.Database.URL
+		}
 	}
 	return s, values, nil
 }

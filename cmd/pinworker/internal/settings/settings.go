@@ -25,19 +25,19 @@ type Settings struct {
 		StatementTimeout time.Duration
 		LockTimeout      time.Duration
 	}
-	// CRMDatabaseURL is the crm context's own database, or Database.URL.
-	CRMDatabaseURL string
-	Kafka          struct {
+	// Each context's own database, or Database.URL.
+	CalendarDatabaseURL  string
+	PromotionDatabaseURL string
+	CRMDatabaseURL       string
+	Kafka                struct {
 		Brokers  []string
 		ClientID string
 	}
-	LeadExpiration struct {
-		Enabled            bool
-		Interval           time.Duration
-		BatchSize          int
-		MaxBatchesPerCycle int
-	}
-	Relay struct {
+	ReminderDispatch   Job
+	AppointmentTimeout Job
+	ExpirePromotions   Job
+	LeadExpiration     Job
+	Relay              struct {
 		Enabled       bool
 		BatchSize     int
 		PollInterval  time.Duration
@@ -48,6 +48,19 @@ type Settings struct {
 		Level  slog.Level
 		Format string
 	}
+}
+
+// Job is what is set of a job.
+type Job struct {
+	Enabled   bool
+	Interval  time.Duration
+	BatchSize int
+	// CatchUp lets another cycle follow at once where one filled its batch; leads need none.
+	CatchUp bool
+	// MaxBatchesPerCycle is the cap of a drain of leads.
+	MaxBatchesPerCycle int
+	// ItemsPerTransaction is how many appointments commit together.
+	ItemsPerTransaction int
 }
 
 // setting is one row of the table. set parses the text into s, or reports that it is not what
@@ -67,11 +80,11 @@ func (d setting) env() string {
 	return "PINWORKER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(d.key))
 }
 
-// minConnections is what the jobs (1), the relay (8 lanes and a look) and the probes (1) use
-// at once.
-const minConnections = 11
+// minConnections is what a context's jobs (2 in the calendar), its relay (8 lanes and a look) and
+// the probes (1) use at once.
+const minConnections = 12
 
-var table = []setting{
+var table = slices.Concat([]setting{
 	{
 		key: "database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
 		about: "the database of every context that has none of its own",
@@ -79,7 +92,7 @@ var table = []setting{
 	},
 	{
 		key: "database.max_connections", fallback: "16", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
-		about: "connections of each database's pool",
+		about: "connections of each context's pool",
 		set:   func(s *Settings, v string) bool { return number(v, minConnections, 1000, &s.Database.MaxConnections) },
 	},
 	{
@@ -96,11 +109,9 @@ var table = []setting{
 			return duration(v, 10*time.Millisecond, 5*time.Minute, &s.Database.LockTimeout)
 		},
 	},
-	{
-		key: "contexts.crm.database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
-		about: "the crm context's own database; database.url where it is not set",
-		set:   func(s *Settings, v string) bool { s.CRMDatabaseURL = v; return postgresURL(v) },
-	},
+	contextDatabase("calendar", func(s *Settings) *string { return &s.CalendarDatabaseURL }),
+	contextDatabase("promotion", func(s *Settings) *string { return &s.PromotionDatabaseURL }),
+	contextDatabase("crm", func(s *Settings) *string { return &s.CRMDatabaseURL }),
 	{
 		key: "kafka.brokers", allowed: "host:port, several of them parted by commas",
 		about: "where to find Kafka first",
@@ -111,11 +122,23 @@ var table = []setting{
 		about: "how Kafka knows this worker",
 		set:   func(s *Settings, v string) bool { s.Kafka.ClientID = v; return clientID(v) },
 	},
+}, pollingJob(pollingDefaults{
+	name: "reminder-dispatch", items: "reminders that commit together, and a cycle takes", platformBatch: "ReminderDispatchOptions__BatchSize",
+	of: func(s *Settings) *Job { return &s.ReminderDispatch },
+}), pollingJob(pollingDefaults{
+	name: "appointment-timeout", items: "appointments that a cycle takes", platformBatch: "AppointmentTimeoutOptions__BatchSize",
+	of: func(s *Settings) *Job { return &s.AppointmentTimeout },
+}), []setting{
 	{
-		key: "jobs.lead-expiration.enabled", fallback: "true", allowed: "true or false",
-		about: "whether serve runs the job",
-		set:   func(s *Settings, v string) bool { return boolean(v, &s.LeadExpiration.Enabled) },
+		key: "jobs.appointment-timeout.items_per_transaction", fallback: "1", allowed: "a whole number from 1 to 100",
+		about: "appointments that commit together; more is faster, and one that fails still fails alone",
+		set:   func(s *Settings, v string) bool { return number(v, 1, 100, &s.AppointmentTimeout.ItemsPerTransaction) },
 	},
+}, pollingJob(pollingDefaults{
+	name: "expire-promotions", items: "purchases that commit together, and a cycle takes", narrow: true,
+	of: func(s *Settings) *Job { return &s.ExpirePromotions },
+}), []setting{
+	enabled("lead-expiration", func(s *Settings) *Job { return &s.LeadExpiration }),
 	{
 		key: "jobs.lead-expiration.interval", fallback: "1h", allowed: "a duration from 1s to 168h, as 1h30m or 01:30:00",
 		about: "from one cycle's tick to the next", platform: "Crm__Jobs__LeadExpiration__Period",
@@ -172,6 +195,54 @@ var table = []setting{
 		about: "how it is logged, on standard error",
 		set:   func(s *Settings, v string) bool { s.Log.Format = v; return v == "json" || v == "text" },
 	},
+})
+
+func contextDatabase(name string, url func(*Settings) *string) setting {
+	return setting{
+		key: "contexts." + name + ".database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
+		about: "the " + name + " context's own database; database.url where it is not set",
+		set:   func(s *Settings, v string) bool { *url(s) = v; return postgresURL(v) },
+	}
+}
+
+func enabled(name string, of func(*Settings) *Job) setting {
+	return setting{
+		key: "jobs." + name + ".enabled", fallback: "true", allowed: "true or false",
+		about: "whether serve runs the job; a context without any job is left alone",
+		set:   func(s *Settings, v string) bool { return boolean(v, &of(s).Enabled) },
+	}
+}
+
+// pollingDefaults tell three jobs apart that are set alike.
+type pollingDefaults struct {
+	name, items, platformBatch string
+	narrow                     bool // an interval of 1 to 5 minutes only
+	of                         func(*Settings) *Job
+}
+
+func pollingJob(d pollingDefaults) []setting {
+	low, high, allowed := time.Second, 24*time.Hour, "a duration from 1s to 24h, as 90s or 00:01:30"
+	if d.narrow {
+		low, high, allowed = time.Minute, 5*time.Minute, "a duration from 1m to 5m, as 90s or 00:01:30"
+	}
+	return []setting{
+		enabled(d.name, d.of),
+		{
+			key: "jobs." + d.name + ".interval", fallback: "60s", allowed: allowed,
+			about: "from one cycle's tick to the next",
+			set:   func(s *Settings, v string) bool { return duration(v, low, high, &d.of(s).Interval) },
+		},
+		{
+			key: "jobs." + d.name + ".batch_size", fallback: "200", allowed: "a whole number from 1 to 10000",
+			about: d.items, platform: d.platformBatch,
+			set: func(s *Settings, v string) bool { return number(v, 1, 10000, &d.of(s).BatchSize) },
+		},
+		{
+			key: "jobs." + d.name + ".catch_up", fallback: "true", allowed: "true or false",
+			about: "whether another cycle follows at once where one filled its batch, for up to 30 s a tick",
+			set:   func(s *Settings, v string) bool { return boolean(v, &d.of(s).CatchUp) },
+		},
+	}
 }
 
 func postgresURL(text string) bool {

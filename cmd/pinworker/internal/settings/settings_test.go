@@ -111,7 +111,7 @@ jobs: {lead-expiration: {batch_size: many, cap: 5}}
 	}, "kafka.brokers")
 	want := []string{
 		`database.url = "mysql://root:xxxxx@db/pin" (` + path + `): allowed is a PostgreSQL URL`,
-		`database.max_connections = "3" (` + path + `): allowed is a whole number from 11 to 1000`,
+		`database.max_connections = "3" (` + path + `): allowed is a whole number from 12 to 1000`,
 		`jobs.lead-expiration.batch_size = "many" (` + path + `): allowed is a whole number from 1 to 10000`,
 		`jobs.lead-expiration.cap (` + path + `): there is no such setting`,
 		`log.level = "loud" (PINWORKER_LOG_LEVEL): allowed is debug, info, warn or error`,
@@ -176,11 +176,12 @@ func TestLoad_TwoFlagsThatMeanTheSameAgree(t *testing.T) {
 }
 
 func TestLoad_AContextsOwnDatabaseIsEnough(t *testing.T) {
-	s, _ := load(t, settings.Sources{Flags: []string{"contexts.crm.database.url=postgres://db/crm"}}, "database.url|contexts.crm.database.url")
+	only := []string{"jobs.reminder-dispatch.enabled=false", "jobs.appointment-timeout.enabled=false", "jobs.expire-promotions.enabled=false"}
+	s, _ := load(t, settings.Sources{Flags: append(only, "contexts.crm.database.url=postgres://db/crm")}, settings.EveryDatabase)
 	if s.CRMDatabaseURL != "postgres://db/crm" {
 		t.Errorf("crm's database is %q", s.CRMDatabaseURL)
 	}
-	if got := refused(t, settings.Sources{}, "database.url|contexts.crm.database.url"); len(got) != 1 || !strings.HasPrefix(got[0], "database.url: is not set") {
+	if got := refused(t, settings.Sources{Flags: append(only[1:], "contexts.crm.database.url=postgres://db/crm")}, settings.EveryDatabase); len(got) != 1 || !strings.HasPrefix(got[0], "database.url: is not set") {
 		t.Errorf("problems %q", got)
 	}
 }

@@ -1,0 +1,141 @@
+package portstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	appcalendar "github.com/pin-platform/pinworker/app/calendar"
+	"github.com/pin-platform/pinworker/domain/calendar"
+	"github.com/pin-platform/pinworker/domain/ids"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// CalendarStore is an adapter under test, empty, with its hooks: they are about reminders or about
+// appointments, as the suite's name says.
+type CalendarStore struct {
+	Hooks
+	DueReminders ports.DueReminders
+	Overdue      ports.OverdueAppointments
+
+	Slots     ports.Slots
+	Bookable  ports.BookableSlots
+	Bookings  ports.Bookings
+	Schedules ports.Schedules
+
+	SlotLedger        ports.SlotLedger
+	AppointmentLedger ports.AppointmentLedger
+	EventLedger       ports.EventLedger
+	ReminderLedger    ports.ReminderLedger
+}
+
+// Operate returns the operations on the store, at a moment.
+func (s CalendarStore) Operate(at time.Time) appcalendar.Operations {
+	return appcalendar.Operations{
+		Slots: s.Slots, Bookable: s.Bookable, Bookings: s.Bookings, Schedules: s.Schedules,
+		Clock: func() time.Time { return at },
+	}
+}
+
+func (s CalendarStore) verify(t *testing.T) int {
+	t.Helper()
+	return check[calendar.AvailabilitySlot, calendar.SlotSnapshot](t, s.SlotLedger) +
+		check[calendar.Appointment, calendar.AppointmentSnapshot](t, s.AppointmentLedger) +
+		check[calendar.CalendarEvent, calendar.EventSnapshot](t, s.EventLedger) +
+		check[calendar.EventReminder, calendar.ReminderSnapshot](t, s.ReminderLedger)
+}
+
+// Plan returns an event to schedule with one reminder, due at a moment, half an hour before it.
+func Plan(due time.Time) calendar.EventPlan {
+	return calendar.EventPlan{
+		CalendarEvent: NewID[calendar.CalendarEvent](), Tenant: ids.TenantID(uuid.New()), Owner: ids.UserID(uuid.New()),
+		Kind: "Call", Origin: "Manual", StartAt: due.Add(30 * time.Minute), EndAt: due.Add(time.Hour), TimeZone: "Europe/Moscow",
+		Reminders: []calendar.ReminderPlan{{Reminder: NewID[calendar.EventReminder](), OffsetMinutes: 30}},
+	}
+}
+
+// Reminders runs the suite of reminder-dispatch; open returns a store of the test's own.
+func Reminders(t *testing.T, open func(t *testing.T) CalendarStore) {
+	promises(t, func(t *testing.T) job[calendar.DueReminder, calendar.Event] {
+		s := open(t)
+		events := make(map[uuid.UUID]calendar.EventID)
+		return job[calendar.DueReminder, calendar.Event]{
+			Hooks: s.Hooks, name: ports.ReminderDispatch, due: s.DueReminders, rule: appcalendar.Dispatch,
+			item: func(d calendar.DueReminder) uuid.UUID { return d.Reminder.Stream() },
+			make: func(t *testing.T, due time.Time) uuid.UUID {
+				plan := Plan(due)
+				if err := s.Operate(Noon.AddDate(0, -1, 0)).Schedule(t.Context(), "agent", plan); err != nil {
+					t.Fatal(err)
+				}
+				reminder := uuid.UUID(plan.Reminders[0].Reminder)
+				events[reminder] = plan.CalendarEvent
+				return reminder
+			},
+			settle: func(t *testing.T, id uuid.UUID) {
+				if err := s.Operate(Noon).CancelEvent(t.Context(), "agent", events[id]); err != nil {
+					t.Fatal(err)
+				}
+			},
+			done: func(t *testing.T, id uuid.UUID) bool {
+				return entry(t, s.ReminderLedger, id).Row.Snapshot().Status == calendar.ReminderSent
+			},
+			verify: s.verify,
+		}
+	})
+}
+
+// Booking returns a slot and a request for it with two reminders: an appointment that is made a day
+// before a moment, and times out then.
+func Booking(due time.Time) (calendar.Publication, calendar.Request) {
+	start := due.AddDate(0, 0, 7)
+	slot := calendar.Publication{
+		Slot: NewID[calendar.AvailabilitySlot](), Tenant: ids.TenantID(uuid.New()), Agent: ids.UserID(uuid.New()),
+		StartAt: start, EndAt: start.Add(time.Hour), MinLeadTimeMinutes: 120,
+	}
+	return slot, calendar.Request{
+		Appointment: NewID[calendar.Appointment](), CalendarEvent: NewID[calendar.CalendarEvent](), Investor: ids.UserID(uuid.New()),
+		Kind: "Viewing", TimeZone: "Asia/Almaty",
+		Reminders: []calendar.ReminderPlan{
+			{Reminder: NewID[calendar.EventReminder](), OffsetMinutes: 60}, {Reminder: NewID[calendar.EventReminder](), OffsetMinutes: 1440},
+		},
+	}
+}
+
+// Appointments runs the suite of appointment-timeout; open returns a store of the test's own.
+func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
+	promises(t, func(t *testing.T) job[calendar.Booking, calendar.Event] {
+		s := open(t)
+		return job[calendar.Booking, calendar.Event]{
+			Hooks: s.Hooks, name: ports.AppointmentTimeout, due: s.Overdue, rule: appcalendar.TimeOut,
+			item: func(b calendar.Booking) uuid.UUID { return b.Appointment.Stream() },
+			make: func(t *testing.T, due time.Time) uuid.UUID {
+				slot, request := Booking(due)
+				operations := s.Operate(due.Add(-24 * time.Hour))
+				if err := operations.Publish(t.Context(), "agent", slot); err != nil {
+					t.Fatal(err)
+				}
+				if err := operations.Book(t.Context(), "investor", slot.Slot, request); err != nil {
+					t.Fatal(err)
+				}
+				return uuid.UUID(request.Appointment)
+			},
+			settle: func(t *testing.T, id uuid.UUID) {
+				if err := s.Operate(Noon).Confirm(t.Context(), "agent", calendar.AppointmentID(id)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			done: func(t *testing.T, id uuid.UUID) bool {
+				a := entry(t, s.AppointmentLedger, id).Row.Snapshot()
+				slot := entry(t, s.SlotLedger, uuid.UUID(a.SlotID)).Row.Snapshot()
+				event := entry(t, s.EventLedger, uuid.UUID(a.CalendarEventID)).Row.Snapshot()
+				if (a.Status == calendar.AppointmentExpired) != (slot.Status == calendar.SlotAvailable) ||
+					(a.Status == calendar.AppointmentExpired) != (event.Status == calendar.EventCancelled) {
+					t.Errorf("half done: appointment %s, slot %s, event %s", a.Status, slot.Status, event.Status)
+				}
+				return a.Status == calendar.AppointmentExpired
+			},
+			verify: s.verify,
+		}
+	})
+}

@@ -1,0 +1,302 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pin-platform/pinworker/adapters/postgres/internal/journaldb"
+	"github.com/pin-platform/pinworker/domain/eventsourcing"
+	"github.com/pin-platform/pinworker/domain/ids"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// Due implements ports.Due for one job: how a page is claimed, decided on and written is the same
+// for all of them, what a page is comes from the job's polled table.
+type Due[A eventsourcing.State[A, E], E eventsourcing.Event] struct {
+	schema *schema[E]
+	polled polled[A]
+}
+
+// polled is what differs between jobs: the statements on the table that is polled.
+type polled[A any] struct {
+	job ports.Job
+	// claim locks a page of due items that nobody else holds, and returns them restored.
+	claim func(ctx context.Context, db dbtx, page page) ([]claimed[A], error)
+	// orphans locks due items that lack a partner which claim would join; nil where there is none.
+	orphans func(ctx context.Context, db dbtx, page page) ([]claimed[A], error)
+	// count counts what is due in a range, whoever holds it.
+	count func(ctx context.Context, db dbtx, within span) (int64, error)
+	// release takes off the record what is not due any more.
+	release func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error
+	backlog func(ctx context.Context, db dbtx, behind horizon) (waiting, error)
+}
+
+// The parameters and results of the jobs' queries, which sqlc names anew for each of them.
+type (
+	page struct {
+		AsOf     pgtype.Timestamptz
+		AfterDue pgtype.Timestamptz
+		AfterID  pgtype.UUID
+		UntilDue pgtype.Timestamptz
+		UntilID  pgtype.UUID
+		MaxItems int32
+	}
+	span struct {
+		AsOf     pgtype.Timestamptz
+		AfterDue pgtype.Timestamptz
+		AfterID  pgtype.UUID
+		UntilDue pgtype.Timestamptz
+		UntilID  pgtype.UUID
+	}
+	horizon struct {
+		AsOf     pgtype.Timestamptz
+		Until    pgtype.Timestamptz
+		AfterDue pgtype.Timestamptz
+		AfterID  pgtype.UUID
+	}
+	waiting struct {
+		Due      int64
+		Oldest   pgtype.Timestamptz
+		NextHour int64
+		Held     int64
+	}
+)
+
+// claimed is one item of a page.
+type claimed[A any] struct {
+	id       pgtype.UUID
+	of       pgtype.UUID // see ports.Failure
+	tenant   pgtype.UUID
+	due      pgtype.Timestamptz
+	failures pgtype.Int4 // in a row, before
+	item     A
+	err      error // why it could not be restored
+}
+
+func (c claimed[A]) failure(err error) ports.Failure {
+	return ports.Failure{Item: c.id.Bytes, Of: c.of.Bytes, Tenant: ids.TenantID(c.tenant.Bytes), Err: err, Streak: int(c.failures.Int32) + 1}
+}
+
+// Transition implements ports.Due.
+func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule ports.Rule[A, E]) (ports.Outcome[A, E], error) {
+	var outcome ports.Outcome[A, E]
+	var changes []change[A, E]
+	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
+		rows, err := d.claim(ctx, tx, claim)
+		outcome = ports.Outcome[A, E]{Claimed: len(rows.all), Next: rows.next}
+		if err != nil {
+			return err
+		}
+		q := d.schema.journal(tx)
+		var recovered []pgtype.UUID
+		changes, recovered, outcome.Failed, err = d.decide(ctx, q, rows.all, claim.AsOf, rule)
+		if err != nil {
+			return err
+		}
+		if len(recovered) > 0 {
+			if err := q.ReleaseItems(ctx, journaldb.ReleaseItemsParams{Job: string(d.polled.job), Items: recovered}); err != nil {
+				return fmt.Errorf("take items off the record: %w", err)
+			}
+		}
+		if outcome.SkippedLocked, err = d.skippedLocked(ctx, tx, claim, rows); err != nil {
+			return err
+		}
+		return write(ctx, d.schema, tx, changes, origin{ports.System, claim.Run})
+	})
+	if err != nil {
+		return undone(outcome, changes, withoutValues(err))
+	}
+	announced := false
+	for _, c := range changes {
+		outcome.Applied = append(outcome.Applied, ports.Transitioned[A, E]{After: c.after, Events: c.events})
+		announced = announced || len(c.messages) > 0
+	}
+	if announced {
+		d.schema.outbox.Committed()
+	}
+	return outcome, nil
+}
+
+// claimedPage is what one claim took.
+type claimedPage[A any] struct {
+	all  []claimed[A]
+	full bool // more may be waiting
+	next ports.Cursor
+}
+
+func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (claimedPage[A], error) {
+	rows, err := d.polled.claim(ctx, d.schema.in(tx), pageOf(claim))
+	if err != nil {
+		return claimedPage[A]{}, fmt.Errorf("claim what is due: %w", err)
+	}
+	taken := claimedPage[A]{all: rows, full: len(rows) == claim.Limit, next: endOf(claim)}
+	if taken.full {
+		taken.next = rows[len(rows)-1].place()
+		claim.Until = taken.next
+	} else if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
+		return taken, fmt.Errorf("take settled items off the record: %w", err)
+	}
+	if d.polled.orphans != nil {
+		orphans, err := d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim))
+		if err != nil {
+			return taken, fmt.Errorf("claim what lacks its partner: %w", err)
+		}
+		taken.all = append(taken.all, orphans...)
+	}
+	return taken, nil
+}
+
+// undone is the outcome of a unit that was rolled back, once its changes had been decided or
+// before.
+func undone[A, E any](outcome ports.Outcome[A, E], changes []change[A, E], err error) (ports.Outcome[A, E], error) {
+	nothing := ports.Outcome[A, E]{Claimed: outcome.Claimed, Next: outcome.Next}
+	switch {
+	case !refused(err) || len(changes) == 0:
+		return nothing, err
+	case len(changes) > 1:
+		return nothing, &ports.RefusedError{Items: len(changes), Err: err}
+	case lostRace(err):
+		return outcome, nil
+	}
+	culprit := changes[0].item
+	culprit.Err = err
+	outcome.Failed = append(outcome.Failed, culprit)
+	return outcome, nil
+}
+
+// decide applies the rule to every item. What fails is left out before anything is written,
+// what failed before and did not now has recovered; the error is an infrastructure fault.
+func (d *Due[A, E]) decide(
+	ctx context.Context, q *journaldb.Queries, rows []claimed[A], at time.Time, rule ports.Rule[A, E],
+) (changes []change[A, E], recovered []pgtype.UUID, failed []ports.Failure, err error) {
+	states := make([]A, 0, len(rows))
+	for _, row := range rows {
+		if row.err == nil {
+			states = append(states, row.item)
+		}
+	}
+	standing, err := heads(ctx, q, states)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	changes = make([]change[A, E], 0, len(states))
+	for _, row := range rows {
+		var c change[A, E]
+		err := row.err
+		if err == nil {
+			c, err = decide(d.schema.codec, row.item, standing, at, rule)
+		}
+		if err != nil {
+			failed = append(failed, row.failure(err))
+			continue
+		}
+		if row.failures.Int32 > 0 {
+			recovered = append(recovered, row.id)
+		}
+		if len(c.events) > 0 {
+			c.item = row.failure(nil)
+			changes = append(changes, c)
+		}
+	}
+	return changes, recovered, failed, nil
+}
+
+// skippedLocked counts what a claim passed over because someone else holds it: what is due
+// up to where the claim ended, less what it got.
+func (d *Due[A, E]) skippedLocked(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (int, error) {
+	if rows.full {
+		claim.Until = rows.next
+	}
+	p := pageOf(claim)
+	due, err := d.polled.count(ctx, d.schema.in(tx), span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
+	if err != nil {
+		return 0, fmt.Errorf("count what is held elsewhere: %w", err)
+	}
+	return max(0, int(due)-len(rows.all)), nil
+}
+
+// Hold implements ports.Due.
+func (d *Due[A, E]) Hold(ctx context.Context, at time.Time, held []ports.Held) error {
+	p := journaldb.HoldItemsParams{Job: string(d.polled.job), FailedAt: asTimestamptz(at)}
+	for _, h := range held {
+		p.Items = append(p.Items, asUUID(h.Item))
+		p.TenantIds = append(p.TenantIds, optionalUUID(h.Tenant))
+		p.Failures = append(p.Failures, int32(h.Streak))
+		p.Errors = append(p.Errors, h.Err.Error())
+		p.NextAttempts = append(p.NextAttempts, asTimestamptz(h.NextAttempt))
+	}
+	err := d.schema.db.transact(ctx, func(tx pgx.Tx) error { return d.schema.journal(tx).HoldItems(ctx, p) })
+	if err != nil {
+		return fmt.Errorf("put failed items on record: %w", err)
+	}
+	return nil
+}
+
+// Backlog implements ports.Due.
+func (d *Due[A, E]) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
+	from := pageOf(ports.Claim{After: after})
+	var row waiting
+	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
+		row, err = d.polled.backlog(ctx, d.schema.in(tx), horizon{
+			AsOf: asTimestamptz(asOf), Until: asTimestamptz(asOf.Add(time.Hour)), AfterDue: from.AfterDue, AfterID: from.AfterID,
+		})
+		return err
+	})
+	if err != nil {
+		return ports.Backlog{}, fmt.Errorf("count what is due: %w", err)
+	}
+	backlog := ports.Backlog{Due: int(row.Due), NextHour: int(row.NextHour), Held: int(row.Held)}
+	if row.Due > 0 {
+		backlog.Oldest = fromTimestamptz(row.Oldest)
+	}
+	return backlog, nil
+}
+
+func pageOf(claim ports.Claim) page {
+	p := page{
+		AsOf:     asTimestamptz(claim.AsOf),
+		AfterDue: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
+		AfterID:  asUUID(uuid.Nil),
+		UntilDue: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true},
+		UntilID:  asUUID(uuid.Max),
+		MaxItems: int32(claim.Limit),
+	}
+	if !claim.After.IsZero() {
+		p.AfterDue, p.AfterID = cursorDue(claim.After), asUUID(claim.After.ID)
+	}
+	if !claim.Until.IsZero() {
+		p.UntilDue, p.UntilID = cursorDue(claim.Until), asUUID(claim.Until.ID)
+	}
+	return p
+}
+
+// beforeAll stands for -infinity in a cursor: PostgreSQL has no moment as early as that.
+var beforeAll = time.Date(-10000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func cursorDue(c ports.Cursor) pgtype.Timestamptz {
+	if c.Due.Equal(beforeAll) {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: c.Due, Valid: true}
+}
+
+// place is where an item stands in the order.
+func (c claimed[A]) place() ports.Cursor {
+	if c.due.InfinityModifier != pgtype.Finite {
+		return ports.Cursor{Due: beforeAll, ID: c.id.Bytes} // what is due at infinity is never claimed
+	}
+	return ports.Cursor{Due: c.due.Time, ID: c.id.Bytes}
+}
+
+// endOf is where a claim ended that was not filled: it has seen all up to its end.
+func endOf(claim ports.Claim) ports.Cursor {
+	if !claim.Until.IsZero() {
+		return claim.Until
+	}
+	return ports.Cursor{Due: claim.AsOf, ID: uuid.Max}
+}

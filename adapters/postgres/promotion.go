@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pin-platform/pinworker/adapters/postgres/internal/promotiondb"
+	"github.com/pin-platform/pinworker/domain/ids"
+	"github.com/pin-platform/pinworker/domain/promotion"
+	"github.com/pin-platform/pinworker/ports"
+)
+
+// Promotion is the promotion context's part of a database.
+type Promotion struct {
+	Due       ports.DuePurchases
+	Purchases ports.Purchases
+	Ledger    ports.PurchaseLedger
+}
+
+// NewPromotion returns the promotion context in a database, its messages going to outbox.
+func NewPromotion(db *DB, outbox Outbox) Promotion {
+	s := &schema[promotion.Event]{db: db, name: "promotion", outbox: outbox, save: savePurchases, codec: purchaseCodec}
+	return Promotion{
+		Due:       &Due[promotion.PromotionPurchase, promotion.Event]{s, polledPurchases},
+		Purchases: &Store[promotion.PurchaseID, promotion.PromotionPurchase, promotion.Event]{s, lockPurchase},
+		Ledger: &Ledger[promotion.PromotionPurchase, promotion.Event]{
+			schema: s, kind: "PromotionPurchase",
+			page: func(ctx context.Context, db dbtx, from idPage) ([]pgtype.UUID, error) {
+				return promotiondb.New(db).PurchasePage(ctx, promotiondb.PurchasePageParams(from))
+			},
+			rows: func(ctx context.Context, db dbtx, ids []pgtype.UUID) ([]restored[promotion.PromotionPurchase], error) {
+				rows, err := promotiondb.New(db).PurchasesByID(ctx, ids)
+				if err != nil {
+					return nil, err
+				}
+				targets, err := targetsOf(ctx, db, ids)
+				return restoreAll(rows, func(r promotiondb.PromotionPromotionPurchase) pgtype.UUID { return r.ID }, targets.restore), err
+			},
+		},
+	}
+}
+
+var purchaseCodec = newCodec(func(promotion.Event) string { return "PromotionPurchase" }, map[string]promotion.Event{
+	"PromotionPurchased":         promotion.Purchased{},
+	"PromotionActivated":         promotion.Activated{},
+	"PromotionPurchaseExpired":   promotion.PurchaseExpired{},
+	"PromotionPurchaseCancelled": promotion.PurchaseCancelled{},
+	"PromotionPurchaseImported":  promotion.Imported{},
+})
+
+// polledPurchases is the table of expire-promotions.
+var polledPurchases = polled[promotion.PromotionPurchase]{
+	job: ports.ExpirePromotions,
+	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[promotion.PromotionPurchase], error) {
+		rows, err := promotiondb.New(db).ClaimDuePurchases(ctx, promotiondb.ClaimDuePurchasesParams(p))
+		if err != nil || len(rows) == 0 {
+			return nil, err
+		}
+		ids := make([]pgtype.UUID, len(rows))
+		for i, r := range rows {
+			ids[i] = r.PromotionPromotionPurchase.ID
+		}
+		targets, err := targetsOf(ctx, db, ids)
+		items := make([]claimed[promotion.PromotionPurchase], len(rows))
+		for i, r := range rows {
+			purchase := r.PromotionPromotionPurchase
+			items[i] = claimed[promotion.PromotionPurchase]{id: purchase.ID, tenant: purchase.TenantID, due: purchase.EndsAt, failures: r.Failures}
+			items[i].item, items[i].err = targets.restore(purchase)
+		}
+		return items, err
+	},
+	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
+		return promotiondb.New(db).CountDuePurchases(ctx, promotiondb.CountDuePurchasesParams(s))
+	},
+	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
+		return promotiondb.New(db).ReleaseSettledPurchases(ctx, asOf)
+	},
+	backlog: func(ctx context.Context, db dbtx, h horizon) (waiting, error) {
+		row, err := promotiondb.New(db).PurchaseBacklog(ctx, promotiondb.PurchaseBacklogParams(h))
+		return waiting(row), err
+	},
+}
+
+func lockPurchase(ctx context.Context, db dbtx, id promotion.PurchaseID) (promotion.PromotionPurchase, error) {
+	row, err := promotiondb.New(db).LockPurchase(ctx, asUUID(id))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return promotion.PromotionPurchase{}, nil
+	case err != nil:
+		return promotion.PromotionPurchase{}, fmt.Errorf("lock the purchase: %w", err)
+	}
+	targets, err := targetsOf(ctx, db, []pgtype.UUID{row.ID})
+	if err != nil {
+		return promotion.PromotionPurchase{}, err
+	}
+	return targets.restore(row)
+}
+
+// targets are those of some purchases, by purchase.
+type targets map[pgtype.UUID][]promotion.Target
+
+func targetsOf(ctx context.Context, db dbtx, purchases []pgtype.UUID) (targets, error) {
+	rows, err := promotiondb.New(db).TargetsOf(ctx, purchases)
+	if err != nil {
+		return nil, fmt.Errorf("read the targets: %w", err)
+	}
+	found := make(targets, len(purchases))
+	for _, r := range rows {
+		found[r.PurchaseID] = append(found[r.PurchaseID], promotion.Target{Type: promotion.TargetType(r.TargetType.String), ID: r.TargetID.Bytes})
+	}
+	return found, nil
+}
+
+// restore takes a purchase out of its row and its targets: a ColumnError or a
+// promotion.InvalidError says what it cannot be.
+func (t targets) restore(row promotiondb.PromotionPromotionPurchase) (promotion.PromotionPurchase, error) {
+	err := finite(
+		moment{"starts_at", row.StartsAt}, moment{"ends_at", row.EndsAt},
+		moment{"created_at", row.CreatedAt}, moment{"updated_at", row.UpdatedAt},
+	)
+	if err != nil {
+		return promotion.PromotionPurchase{}, err
+	}
+	return promotion.Restore(promotion.Snapshot{
+		ID:            promotion.PurchaseID(row.ID.Bytes),
+		TenantID:      ids.TenantID(row.TenantID.Bytes),
+		PackageKind:   promotion.PackageKind(row.PackageKind.String),
+		Status:        promotion.Status(row.Status.String),
+		PaymentStatus: promotion.PaymentStatus(row.PaymentStatus.String),
+		StartsAt:      fromTimestamptz(row.StartsAt),
+		EndsAt:        fromTimestamptz(row.EndsAt),
+		Targets:       t[row.ID],
+		Version:       int(row.Version.Int32),
+		CreatedAt:     fromTimestamptz(row.CreatedAt),
+		UpdatedAt:     fromTimestamptz(row.UpdatedAt),
+	})
+}
+
+func savePurchases(ctx context.Context, db dbtx, parts []changedPart[promotion.Event]) error {
+	q := promotiondb.New(db)
+	var p promotiondb.UpdatePurchasesParams
+	for _, part := range parts {
+		s := part.after.(promotion.PromotionPurchase).Snapshot() //nolint:forcetypeassert // the context's only aggregate
+		if part.before == nil {
+			if err := insertPurchase(ctx, q, s); err != nil {
+				return err
+			}
+			continue
+		}
+		p.Ids = append(p.Ids, asUUID(s.ID))
+		p.SeenVersions = append(p.SeenVersions, asInt4(part.before.Version()))
+		p.Statuses = append(p.Statuses, asText(s.Status))
+		p.Versions = append(p.Versions, asInt4(s.Version))
+		p.UpdatedAt = append(p.UpdatedAt, asTimestamptz(s.UpdatedAt))
+	}
+	return updated("promotion_purchases", p.Ids, func() (int64, error) { return q.UpdatePurchases(ctx, p) })
+}
+
+func insertPurchase(ctx context.Context, q *promotiondb.Queries, s promotion.Snapshot) error {
+	err := q.InsertPurchase(ctx, promotiondb.InsertPurchaseParams{
+		ID: asUUID(s.ID), TenantID: asUUID(s.TenantID), PackageKind: asText(s.PackageKind),
+		Status: asText(s.Status), PaymentStatus: asText(s.PaymentStatus),
+		StartsAt: asTimestamptz(s.StartsAt), EndsAt: asTimestamptz(s.EndsAt),
+		Version: asInt4(s.Version), CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
+	})
+	if err := inserted("promotion_purchases", err); err != nil {
+		return err
+	}
+	p := promotiondb.InsertTargetsParams{PurchaseID: asUUID(s.ID)}
+	for _, target := range s.Targets {
+		p.TargetTypes = append(p.TargetTypes, asText(target.Type))
+		p.TargetIds = append(p.TargetIds, asUUID(uuid.UUID(target.ID)))
+	}
+	return inserted("promotion_targets", q.InsertTargets(ctx, p))
+}
