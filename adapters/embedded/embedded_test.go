@@ -82,6 +82,23 @@ func TestStartPostgres_AServerDiesWithItsParentHoweverThatEnds(t *testing.T) {
 	unreachable(t, url)
 }
 
+// As root, the server's user may empty its folder, but not remove it from one that is root's alone.
+func TestStartPostgres_AFolderThatOnlyItsParentMayRemoveIsNoFault(t *testing.T) {
+	folder := openFolder(t)
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", folder)
+	p, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	empty(t, folder)
+}
+
 func TestStartPostgres_AVersionThatThereIsNotIsAnError(t *testing.T) {
 	t.Setenv("TMPDIR", openFolder(t))
 	_, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Version: "7"})

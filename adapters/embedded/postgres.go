@@ -162,11 +162,11 @@ func RunChild() {
 }
 
 // serve runs a server until standard input ends.
-func (o orders) serve() (err error) {
+func (o orders) serve() error {
 	// Its life is bound to its parent's, which ends standard input; a Ctrl-C is for the parent.
 	// A parent that has gone must not end it by a broken pipe either, before it has cleaned up.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	defer func() { err = errors.Join(err, os.RemoveAll(o.Folder)) }()
+	defer os.RemoveAll(o.Folder) //nolint:errcheck // where this user may not, the parent does, and tells where it could not
 	log, err := os.Create(filepath.Join(o.Folder, "log"))
 	if err != nil {
 		return err

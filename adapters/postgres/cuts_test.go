@@ -1,13 +1,8 @@
 package postgres_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,124 +17,44 @@ import (
 	"github.com/pin-platform/pinworker/ports"
 )
 
-// proxy passes PostgreSQL's protocol on, message by message. It cuts the connection in place of
-// one of them, in either direction, or asks before each step that a client takes.
-type proxy struct {
-	listener net.Listener
-	target   string
-
+// cuts loses one message of all that a proxy passes on, in either direction, and counts them.
+type cuts struct {
 	mu     sync.Mutex
-	step   func() // called before a client's Query or Sync is passed on; nil: nothing asks
 	passed int
-	cutAt  int // the message that is lost; 0: none
-	last   string
+	at     int // the message that is lost; 0: none
+	lost   string
 }
 
-func newProxy(t *testing.T, databaseURL string) (p *proxy, throughURL string) {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
+func (c *cuts) before(m embeddedtest.Message) (pass bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.passed++
+	if c.passed == c.at {
+		c.lost = string(m.Kind)
 	}
-	p = &proxy{target: u.Host}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.listener.Close() }) //nolint:errcheck // the test is over
-	go p.serve()
-	u.Host = p.listener.Addr().String()
-	return p, u.String()
-}
-
-func (p *proxy) serve() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.target)
-		if err != nil {
-			client.Close() //nolint:errcheck // it is the server that is missing
-			return
-		}
-		hangUp := sync.OnceFunc(func() {
-			client.Close() //nolint:errcheck // that is the point
-			server.Close() //nolint:errcheck // that is the point
-		})
-		go p.pass(client, server, false, hangUp)
-		go p.pass(server, client, true, hangUp)
-	}
-}
-
-// pass carries messages one way. All have a type and a length, but for a client's first one.
-func (p *proxy) pass(from io.Reader, to io.Writer, typed bool, hangUp func()) {
-	defer hangUp()
-	for {
-		header := make([]byte, 5)
-		if !typed {
-			header = header[:4]
-		}
-		if _, err := io.ReadFull(from, header); err != nil {
-			return
-		}
-		body := make([]byte, int(binary.BigEndian.Uint32(header[len(header)-4:]))-4)
-		if _, err := io.ReadFull(from, body); err != nil {
-			return
-		}
-		if step := p.asks(); step != nil && typed && (header[0] == 'Q' || header[0] == 'S' && len(body) == 0) {
-			step()
-		}
-		typed = true
-		if p.lost(header[0]) {
-			return
-		}
-		if _, err := to.Write(slices.Concat(header, body)); err != nil {
-			return
-		}
-	}
-}
-
-func (p *proxy) asks() func() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.step
-}
-
-func (p *proxy) askBefore(step func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.step = step
-}
-
-func (p *proxy) lost(kind byte) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed++
-	if p.passed == p.cutAt {
-		p.last = string(kind)
-		return true
-	}
-	return false
+	return c.passed != c.at
 }
 
 // begin counts from the next message on, and cuts in place of the n-th.
-func (p *proxy) begin(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed, p.cutAt, p.last = 0, n, ""
+func (c *cuts) begin(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.passed, c.at, c.lost = 0, n, ""
 }
 
-func (p *proxy) count() (passed int, lost string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.passed, p.last
+func (c *cuts) count() (passed int, lost string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.passed, c.lost
 }
 
 func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T) {
 	const page = 3
 	database := embeddedtest.Database(t)
 	owner := open(t, database)
-	p, through := newProxy(t, embeddedtest.AsWorker(t, database))
+	p, through := embeddedtest.NewProxy(t, embeddedtest.AsWorker(t, database))
+	var cut cuts
+	p.Before(cut.before)
 	writer := outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {})
 	direct := postgres.NewCRM(open(t, embeddedtest.AsWorker(t, database)), writer).Due
 
@@ -149,12 +64,12 @@ func TestLeads_ACutAtAnyProtocolMessageOfAPageLeavesNothingHalfDone(t *testing.T
 		execute(t, owner, "TRUNCATE crm.leads, crm.domain_events, crm.outbox, crm.quarantine CASCADE")
 		execute(t, owner, `INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
 			'Active', $1::timestamptz - n * interval '1 second', NULL, 1, $1, $1 FROM generate_series(1, $2) AS n`, portstest.Noon, page)
-		p.begin(n)
+		cut.begin(n)
 		db := open(t, through)
 		defer db.Close()
 		claim := ports.Claim{AsOf: portstest.Noon, Limit: page, Run: ports.NewRunID()}
 		outcome, err = postgres.NewCRM(db, writer).Due.Transition(t.Context(), claim, appcrm.Expire)
-		counted, lost = p.count()
+		counted, lost = cut.count()
 		return outcome, counted, lost, err
 	}
 	_, messages, _, err := attempt(0)

@@ -1,14 +1,18 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/adapters/postgres"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/domain/crm"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -136,4 +140,64 @@ func TestLeads_AMessageThatATriggerSwallowsIsItsLeadsPoisonAlone(t *testing.T) {
 	if err != nil || summary.Applied != 2 || summary.Failed != 1 || len(store.Messages()) != 2 {
 		t.Errorf("summary %+v, %v, messages %v; want two expired and published, one failed", summary, err, store.Messages())
 	}
+}
+
+func TestLeads_HundredsOfPoisonsAheadOfTheSoundOnesDoNotStopADrain(t *testing.T) {
+	const sound, page = 50, 100
+	for what, poison := range map[string]struct {
+		leads                 int // more than a page
+		expiresAt, constraint string
+	}{
+		"rows that are no leads":  {600, "'-infinity'", "true"},
+		"writes that are refused": {250, "$1::timestamptz - interval '2 hours'", "executor_agent_user_id <> tenant_id OR status = 'Active'"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			poisons := poison.leads
+			store, db := leadStore(t)
+			execute(t, db, "ALTER TABLE crm.leads ADD CONSTRAINT poison CHECK ("+poison.constraint+")")
+			execute(t, db, `INSERT INTO crm.leads SELECT gen_random_uuid(), p.party, p.party, gen_random_uuid(), 'Active',
+				`+poison.expiresAt+`, NULL, 1, $1, $1 FROM (SELECT gen_random_uuid() AS party FROM generate_series(1, $2)) AS p`,
+				portstest.Noon, poisons)
+			for n, want := range []struct{ failed, held, streak int }{
+				{poisons, 0, 1}, {poisons, 0, 2}, {poisons, poisons, 3}, {0, poisons, 3}, {poisons, poisons, 4},
+			} {
+				due(t, store, sound)
+				at := portstest.Noon.Add(time.Duration(n) * time.Hour)
+				tried := make(map[uuid.UUID]int)
+				summary, err := cycle.Drain(t.Context(), failures{store.Due, tried}, appcrm.Expire, cycle.Begin(at),
+					cycle.Limits{BatchSize: page, MaxBatches: 20, Interval: time.Hour})
+				if err != nil || summary.Applied != sound || summary.Failed != want.failed || summary.Faults > 0 || summary.Capped {
+					t.Errorf("cycle %d: summary %+v, %v; want %d expired and %d failed", n+1, summary, err, sound, want.failed)
+				}
+				if len(tried) != want.failed {
+					t.Errorf("cycle %d: %d leads failed; want %d", n+1, len(tried), want.failed)
+				}
+				for item, times := range tried {
+					if times != 1 {
+						t.Errorf("cycle %d: lead %s failed %d times", n+1, item, times)
+					}
+				}
+				var recorded, held int
+				err = db.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE failures = $1),
+					count(*) FILTER (WHERE next_attempt > $2) FROM crm.quarantine`, want.streak, at).Scan(&recorded, &held)
+				if err != nil || recorded != poisons || held != want.held {
+					t.Errorf("cycle %d: %d have failed %d times, %d are held back, %v; want %d and %d", n+1, recorded, want.streak, held, err, poisons, want.held)
+				}
+			}
+		})
+	}
+}
+
+// failures counts how often each lead has failed.
+type failures struct {
+	ports.DueLeads
+	tried map[uuid.UUID]int
+}
+
+func (f failures) Transition(ctx context.Context, c ports.Claim, r ports.Rule[crm.Lead, crm.Event]) (ports.Outcome[crm.Lead, crm.Event], error) {
+	outcome, err := f.DueLeads.Transition(ctx, c, r)
+	for _, failure := range outcome.Failed {
+		f.tried[failure.Item]++
+	}
+	return outcome, err
 }

@@ -34,7 +34,7 @@ type actor struct {
 func newActor(t *testing.T, owner *postgres.DB, databaseURL, name string) *actor {
 	t.Helper()
 	a := &actor{t: t, owner: owner, name: name, permits: make(chan struct{}), arrived: make(chan struct{})}
-	p, through := newProxy(t, databaseURL)
+	p, through := embeddedtest.NewProxy(t, databaseURL)
 	db, err := postgres.Open(postgres.Config{
 		URL: through, MaxConnections: 1, ApplicationName: name, StatementTimeout: 30 * time.Second, LockTimeout: 20 * time.Second,
 	})
@@ -46,9 +46,12 @@ func newActor(t *testing.T, owner *postgres.DB, databaseURL, name string) *actor
 	if err := db.Pool.Ping(t.Context()); err != nil { // connects before anything asks
 		t.Fatal(err)
 	}
-	p.askBefore(func() {
-		a.arrived <- struct{}{}
-		<-a.permits
+	p.Before(func(m embeddedtest.Message) bool {
+		if m.Asks() {
+			a.arrived <- struct{}{}
+			<-a.permits
+		}
+		return true
 	})
 	return a
 }

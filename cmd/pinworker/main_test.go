@@ -141,6 +141,8 @@ type runResult struct {
 	BatchesProcessed   *int
 	Elapsed            string
 	CappedByMaxBatches *bool
+	FailedCount        *int
+	FaultCount         *int
 }
 
 func TestRun_ExpiresDueLeadsAndPrintsTheSpecifiedFields(t *testing.T) {

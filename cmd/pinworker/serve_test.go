@@ -30,14 +30,20 @@ type server struct {
 	stop func() int
 }
 
-// serveWorker starts a worker and returns once it listens.
+// serveWorker starts a worker that looks for messages often, and returns once it listens.
 func serveWorker(t *testing.T, args ...string) *server {
 	t.Helper()
+	return serveWorkerUntil(context.Background(), t, append(args, "--set", "relay.poll_interval=50ms")...)
+}
+
+// serveWorkerUntil starts a worker that is told to stop when ctx ends, as by SIGTERM.
+func serveWorkerUntil(ctx context.Context, t *testing.T, args ...string) *server {
+	t.Helper()
 	s := &server{t: t}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, append([]string{"serve", "--set", "http.listen=127.0.0.1:0", "--set", "relay.poll_interval=50ms"}, args...),
+		code <- run(ctx, append([]string{"serve", "--set", "http.listen=127.0.0.1:0"}, args...),
 			streams{strings.NewReader(""), io.Discard, &s.log})
 	}()
 	s.stop = sync.OnceValue(func() int { cancel(); return <-code })
