@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/pin-platform/pinworker/domain/eventsourcing"
 	"github.com/pin-platform/pinworker/domain/ids"
 )
@@ -69,7 +71,7 @@ type EventPlan struct {
 // no event; it returns an ExistsError, or an InvalidError.
 func (s Schedule) Schedule(p EventPlan, at time.Time) ([]Event, error) {
 	if p.Origin == OriginAppointment {
-		return nil, InvalidError{KindEvent, s.Event.Stream(), "Origin", "is Appointment: only a booking makes such an event"}
+		return nil, InvalidError{KindEvent, uuid.UUID(p.CalendarEvent), "Origin", "is Appointment: only a booking makes such an event"}
 	}
 	scheduled := EventScheduled{
 		OfEvent: OfEvent{p.CalendarEvent, at}, Tenant: p.Tenant, Owner: p.Owner, Client: p.Client, What: p.Kind,
@@ -77,7 +79,7 @@ func (s Schedule) Schedule(p EventPlan, at time.Time) ([]Event, error) {
 	}
 	if is := s.Event.is; is.Version > 0 {
 		if is.ID == p.CalendarEvent && is.TenantID == p.Tenant && is.OwnerUserID == p.Owner && is.ClientUserID == p.Client &&
-			is.Kind == p.Kind && is.Origin == p.Origin && is.StartAt.Equal(p.StartAt) && is.EndAt.Equal(p.EndAt) {
+			is.Kind == p.Kind && is.Origin == p.Origin && is.StartAt.Equal(p.StartAt) && is.EndAt.Equal(p.EndAt) && is.TimeZone == p.TimeZone {
 			return nil, nil
 		}
 		return nil, ExistsError{KindEvent, s.Event.Stream()}
