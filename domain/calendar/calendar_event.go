@@ -41,7 +41,7 @@ const ReasonTimedOut CancelReason = "Запись не подтверждена 
 type TimeZone string
 
 // CalendarEvent is an entry in somebody's calendar. Its zero value has not happened yet.
-type CalendarEvent struct{ is EventSnapshot }
+type CalendarEvent struct{ is EventSnapshot } //nolint:revive // the customer's name
 
 // EventSnapshot is a calendar event's whole state at a version.
 type EventSnapshot struct {
