@@ -55,11 +55,14 @@ type Request struct {
 
 // Book decides that an investor takes an available slot: an appointment begins, Confirmed where the
 // slot confirms by itself, and an event with its reminders. It returns a StateError (INV-SLT-3), a
-// TooLateError, an InvalidError or a MissingError.
+// TooLateError, an ExistsError, an InvalidError or a MissingError.
 func (b Booking) Book(r Request, at time.Time) ([]Event, error) {
 	events, err := b.Slot.book(at)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case b.Appointment.is.Version > 0:
+		return nil, ExistsError{KindAppointment, b.Appointment.Stream()}
 	}
 	slot := b.Slot.is
 	booked := AppointmentBooked{

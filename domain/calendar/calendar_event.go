@@ -41,7 +41,7 @@ const ReasonTimedOut CancelReason = "Запись не подтверждена 
 type TimeZone string
 
 // CalendarEvent is an entry in somebody's calendar. Its zero value has not happened yet.
-type CalendarEvent struct{ is EventSnapshot }
+type CalendarEvent struct{ is EventSnapshot } //nolint:revive // the customer's name
 
 // EventSnapshot is a calendar event's whole state at a version.
 type EventSnapshot struct {
@@ -125,10 +125,12 @@ func (c CalendarEvent) reschedule(start, end, at time.Time) ([]Event, error) {
 		return nil, c.forbids("be rescheduled", "")
 	case c.is.Origin == OriginAppointment: // its time is its slot's
 		return nil, c.forbids("be rescheduled but with its slot", "INV-CAL-3")
-	case !end.After(start):
-		return nil, InvalidError{KindEvent, c.Stream(), "EndAt", "is not after StartAt"}
 	}
-	return []Event{EventRescheduled{OfEvent{c.is.ID, at}, start, end}}, nil
+	moved := EventRescheduled{OfEvent{c.is.ID, at}, start, end}
+	if _, err := RestoreEvent(c.Apply(moved).is); err != nil {
+		return nil, err
+	}
+	return []Event{moved}, nil
 }
 
 // cancel decides that the event does not take place. An appointment's event is cancelled by its

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/pin-platform/pinworker/domain/eventsourcing"
 	"github.com/pin-platform/pinworker/domain/ids"
 )
@@ -66,10 +68,10 @@ type EventPlan struct {
 }
 
 // Schedule decides that an event is planned, with its reminders. Scheduling the same again yields
-// no event; it returns an ExistsError, or an InvalidError.
+// no event; it returns an ExistsError (also of a reminder), or an InvalidError.
 func (s Schedule) Schedule(p EventPlan, at time.Time) ([]Event, error) {
 	if p.Origin == OriginAppointment {
-		return nil, InvalidError{KindEvent, s.Event.Stream(), "Origin", "is Appointment: only a booking makes such an event"}
+		return nil, InvalidError{KindEvent, uuid.UUID(p.CalendarEvent), "Origin", "is Appointment: only a booking makes such an event"}
 	}
 	scheduled := EventScheduled{
 		OfEvent: OfEvent{p.CalendarEvent, at}, Tenant: p.Tenant, Owner: p.Owner, Client: p.Client, What: p.Kind,
@@ -77,7 +79,7 @@ func (s Schedule) Schedule(p EventPlan, at time.Time) ([]Event, error) {
 	}
 	if is := s.Event.is; is.Version > 0 {
 		if is.ID == p.CalendarEvent && is.TenantID == p.Tenant && is.OwnerUserID == p.Owner && is.ClientUserID == p.Client &&
-			is.Kind == p.Kind && is.Origin == p.Origin && is.StartAt.Equal(p.StartAt) && is.EndAt.Equal(p.EndAt) {
+			is.Kind == p.Kind && is.Origin == p.Origin && is.StartAt.Equal(p.StartAt) && is.EndAt.Equal(p.EndAt) && is.TimeZone == p.TimeZone {
 			return nil, nil
 		}
 		return nil, ExistsError{KindEvent, s.Event.Stream()}
@@ -91,15 +93,20 @@ func schedule(scheduled EventScheduled, plans []ReminderPlan) ([]Event, error) {
 	if _, err := RestoreEvent(event.is); err != nil {
 		return nil, err
 	}
-	reminders, err := remind(event, plans, scheduled.At)
+	reminders, err := remind(event, nil, plans, scheduled.At)
 	if err != nil {
 		return nil, err
 	}
 	return append([]Event{scheduled}, reminders...), nil
 }
 
-// remind decides on an event's new reminders. One whose moment has passed already is not made.
-func remind(event CalendarEvent, plans []ReminderPlan, at time.Time) ([]Event, error) {
+// remind decides on an event's new reminders. One whose moment has passed already is not made; one
+// that exists is not made again (INV-REM-2).
+func remind(event CalendarEvent, existing []EventReminder, plans []ReminderPlan, at time.Time) ([]Event, error) {
+	taken := make(map[ReminderID]bool, len(existing)+len(plans))
+	for _, r := range existing {
+		taken[r.is.ID] = true
+	}
 	var events []Event
 	for _, p := range plans {
 		made := ReminderScheduled{
@@ -109,6 +116,10 @@ func remind(event CalendarEvent, plans []ReminderPlan, at time.Time) ([]Event, e
 		if _, err := RestoreReminder(EventReminder{}.Apply(made).is); err != nil {
 			return nil, err
 		}
+		if taken[p.Reminder] {
+			return nil, ExistsError{KindReminder, uuid.UUID(p.Reminder)}
+		}
+		taken[p.Reminder] = true
 		if made.DueAt.After(at) {
 			events = append(events, made)
 		}
@@ -117,8 +128,8 @@ func remind(event CalendarEvent, plans []ReminderPlan, at time.Time) ([]Event, e
 }
 
 // Reschedule decides that a planned event takes place at another time: its pending reminders give
-// way to new ones. The time that it has yields no event. It returns a StateError, an InvalidError
-// or a MissingError.
+// way to new ones. The time that it has yields no event. It returns a StateError, an InvalidError,
+// an ExistsError of a reminder, or a MissingError.
 func (s Schedule) Reschedule(start, end time.Time, plans []ReminderPlan, at time.Time) ([]Event, error) {
 	events, err := s.Event.reschedule(start, end, at)
 	if err != nil || len(events) == 0 {
@@ -127,7 +138,7 @@ func (s Schedule) Reschedule(start, end time.Time, plans []ReminderPlan, at time
 	for _, r := range s.Reminders {
 		events = append(events, r.drop(at)...)
 	}
-	reminders, err := remind(s.Event.Apply(events[0]), plans, at)
+	reminders, err := remind(s.Event.Apply(events[0]), s.Reminders, plans, at)
 	if err != nil {
 		return nil, err
 	}

@@ -139,14 +139,13 @@ func Restore(s Snapshot) (PromotionPurchase, error) {
 	case s.Version < 1:
 		return invalid("Version", fmt.Sprintf("is %d: versions start at 1", s.Version))
 	}
-	for i, target := range s.Targets {
+	for _, target := range s.Targets {
 		if target.Type == "" || target.ID == uuid.Nil {
 			return invalid("Targets", "have one without a type or an id")
 		}
-		if i > 0 && compareTargets(s.Targets[i-1], target) >= 0 {
-			s.Targets = inOrder(s.Targets)
-			break
-		}
+	}
+	if !slices.IsSortedFunc(s.Targets, compareTargets) {
+		s.Targets = inOrder(s.Targets)
 	}
 	return PromotionPurchase{is: s}, nil
 }
