@@ -165,7 +165,7 @@ func TestLeads_HundredsOfPoisonsAheadOfTheSoundOnesDoNotStopADrain(t *testing.T)
 				at := portstest.Noon.Add(time.Duration(n) * time.Hour)
 				tried := make(map[uuid.UUID]int)
 				summary, err := cycle.Drain(t.Context(), failures{store.Due, tried}, appcrm.Expire, cycle.Begin(at),
-					cycle.Limits{BatchSize: page, MaxBatches: 20, Interval: time.Hour})
+					cycle.Limits{BatchSize: page, MaxBatches: 20, Interval: time.Hour}, nil)
 				if err != nil || summary.Applied != sound || summary.Failed != want.failed || summary.Faults > 0 || summary.Capped {
 					t.Errorf("cycle %d: summary %+v, %v; want %d expired and %d failed", n+1, summary, err, sound, want.failed)
 				}

@@ -47,7 +47,11 @@ func Open(config Config) (*DB, error) {
 		return nil, fmt.Errorf("read the database's URL: %w", err)
 	}
 	c.MaxConns = int32(config.MaxConnections)
-	c.MaxConnLifetime = 30 * time.Minute                                    // a failed-over server is left behind in time
+	c.MaxConnLifetime = 30 * time.Minute // a failed-over server is left behind in time
+	// A worker that has nothing to do asks little: a connection is not tried out each time that it
+	// was idle for a second. One that died is found out by the first statement, and units that had
+	// not begun are tried again.
+	c.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > time.Minute }
 	if _, named := c.ConnConfig.RuntimeParams["application_name"]; !named { // the URL may name it
 		c.ConnConfig.RuntimeParams["application_name"] = config.ApplicationName
 	}

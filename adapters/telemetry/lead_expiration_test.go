@@ -157,7 +157,7 @@ func TestLeadExpiration_TellsACycleAsSpecified(t *testing.T) {
 	for _, s := range o.spans.Ended() {
 		for _, e := range s.Events() {
 			for _, a := range e.Attributes {
-				if string(a.Key) == "tenant.id" {
+				if string(a.Key) == "TenantId" {
 					tenants++
 				}
 			}

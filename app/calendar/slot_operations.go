@@ -35,7 +35,7 @@ func (o Operations) Publish(ctx context.Context, by ports.Actor, p calendar.Publ
 func (o Operations) Book(ctx context.Context, by ports.Actor, slot calendar.SlotID, r calendar.Request) error {
 	return change(ctx, o, o.Bookable, "book slot", slot, by, ports.Rule[calendar.Booking, calendar.Event]{
 		Decide:   func(b calendar.Booking, at time.Time) ([]calendar.Event, error) { return b.Book(r, at) },
-		Announce: published.Booked,
+		Announce: published.BookingEvent,
 	})
 }
 
@@ -59,6 +59,13 @@ func (o Operations) CancelAppointment(ctx context.Context, by ports.Actor, id ca
 		Decide:   func(b calendar.Booking, at time.Time) ([]calendar.Event, error) { return b.Cancel(user, at) },
 		Announce: published.BookingEnded,
 	})
+}
+
+// CompleteAppointment says that a confirmed appointment took place. Errors: calendar.StateError,
+// calendar.MismatchError, calendar.MissingError.
+func (o Operations) CompleteAppointment(ctx context.Context, by ports.Actor, id calendar.AppointmentID) error {
+	return change(ctx, o, o.Bookings, "complete appointment", id, by,
+		ports.Rule[calendar.Booking, calendar.Event]{Decide: calendar.Booking.Complete, Announce: published.BookingEvent})
 }
 
 // change has a store decide on one item, and names the act where it fails.

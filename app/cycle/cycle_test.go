@@ -172,7 +172,7 @@ func TestDrain_StopsAtTheCap(t *testing.T) {
 	if got.Next != place(6) {
 		t.Errorf("the next claim would begin behind %v; want 6", got.Next)
 	}
-	want(t, got, err, cycle.Summary{Applied: 6, Batches: 2, SkippedLocked: 2, Capped: true})
+	want(t, got, err, cycle.Summary{Applied: 6, Batches: 2, SkippedLocked: 2, Capped: true, Full: true})
 }
 
 func TestDrain_GoesOverARefusedPageOneByOneAndOnlyTheCulpritFails(t *testing.T) {
@@ -187,7 +187,7 @@ func TestDrain_GoesOverARefusedPageOneByOneAndOnlyTheCulpritFails(t *testing.T) 
 func TestDrain_ARefusedPageCountsOnceTowardTheCap(t *testing.T) {
 	q := &queue{items: 7, poison: map[int]bool{2: true}}
 	got, err := drain(t, q, 3, 2)
-	want(t, got, err, cycle.Summary{Applied: 5, Failed: 1, Batches: 2, SkippedLocked: 3, Capped: true})
+	want(t, got, err, cycle.Summary{Applied: 5, Failed: 1, Batches: 2, SkippedLocked: 3, Capped: true, Full: true})
 }
 
 func TestDrain_APageOfPoisonDoesNotStopIt(t *testing.T) {

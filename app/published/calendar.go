@@ -130,8 +130,8 @@ func BookingEnded(after calendar.Booking, _ []calendar.Event) ([]ports.Message, 
 	return []ports.Message{cancelled, changed}, err
 }
 
-// Booked announces the event that a booking made: it is planned.
-func Booked(after calendar.Booking, _ []calendar.Event) ([]ports.Message, error) {
+// BookingEvent announces what the event of a booking has become: planned, or over.
+func BookingEvent(after calendar.Booking, _ []calendar.Event) ([]ports.Message, error) {
 	m, err := eventStatus(after.Event)
 	return []ports.Message{m}, err
 }

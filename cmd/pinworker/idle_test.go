@@ -31,9 +31,9 @@ func TestServe_AnIdleWorkerAsksSeldomAndWritesNothing(t *testing.T) {
 	})
 	s := serveWorkerUntil(context.Background(), t, "--set", "database.url="+through, "--set", "kafka.brokers="+broker.Brokers()[0])
 	eventually(t, "it has nothing to do any more", func() bool { return p.everythingDone(len(leads)) })
-	database := p.worker.crm.db.Pool.Config().ConnConfig.Database
+	database := p.context("crm").db.Pool.Config().ConnConfig.Database
 	elsewhere := p.elsewhere()
-	p.worker.crm.db.Pool.Reset() // what the test itself has asked is counted now, and not later
+	p.context("crm").db.Pool.Reset() // what the test itself has asked is counted now, and not later
 
 	// What was before may still be counted in the first seconds, and others of the server may
 	// write some WAL.
@@ -60,7 +60,7 @@ func TestServe_AnIdleWorkerAsksSeldomAndWritesNothing(t *testing.T) {
 // elsewhere is a connection to the server's own database.
 func (p *platform) elsewhere() *pgx.Conn {
 	p.Helper()
-	u, err := url.Parse(p.worker.crm.db.Pool.Config().ConnString())
+	u, err := url.Parse(p.context("crm").db.Pool.Config().ConnString())
 	if err != nil {
 		p.Fatal(err)
 	}

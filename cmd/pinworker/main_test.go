@@ -200,7 +200,7 @@ func TestBacklog_CountsJobsAndOutboxes(t *testing.T) {
 	if box := got.Outbox["crm"]; box.Unpublished != 1 || box.Oldest == nil {
 		t.Errorf("outbox %+v; want 1 unpublished", box)
 	}
-	if code, stdout, _ := pinworker(t, "backlog"); code != exitDone || !strings.Contains(stdout, "lead-expiration     2") {
+	if code, stdout, _ := pinworker(t, "backlog"); code != exitDone || !strings.Contains(stdout, "lead-expiration         2") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
 }
@@ -351,10 +351,10 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 		}
 		return n
 	}
-	if n := pending(); n != 5 {
-		t.Errorf("%d pending; want 5", n)
+	if n := pending(); n != 15 {
+		t.Errorf("%d pending; want 5 of each context", n)
 	}
-	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 5 || got.Migrations[0].Set != "platform" {
+	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 15 || got.Migrations[0].Set != "platform" {
 		t.Errorf("applied %+v; want the platform's set, then the worker's", got)
 	}
 	if n := pending(); n != 0 {
@@ -369,8 +369,8 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "migrate", "down", "--yes"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 4 {
-		t.Errorf("applied %+v again; want the worker's 4", got)
+	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 12 {
+		t.Errorf("applied %+v again; want the worker's 4 of each context", got)
 	}
 }
 

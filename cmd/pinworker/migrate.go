@@ -55,7 +55,7 @@ func (m *migrate) status() *cobra.Command {
 func (m *migrate) down() *cobra.Command {
 	cmd := m.command("down", "Take back the newest migration, and the data in what it drops",
 		"take back the newest migration of the platform's set instead")
-	cmd.Long = `Takes back the newest migration of the worker's set, with the data in what it drops: events,
+	cmd.Long = `Takes back the newest migration of the worker's set in each context, with the data in what it drops: events,
 messages that are not published yet. It asks for --yes.`
 	cmd.Example = "  pinworker migrate down --yes"
 	var yes bool

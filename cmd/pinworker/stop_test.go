@@ -157,7 +157,7 @@ func (p *platform) consistent(broker embeddedtest.Broker, stop int) (expired, wa
 func (p *platform) messages(broker embeddedtest.Broker) (distinct, sent int) {
 	p.Helper()
 	var leads, waiting []string
-	err := p.worker.crm.db.Pool.QueryRow(p.Context(), `SELECT
+	err := p.context("crm").db.Pool.QueryRow(p.Context(), `SELECT
 		ARRAY (SELECT id::text FROM crm.leads), ARRAY (SELECT uuid::text FROM crm.outbox)`).Scan(&leads, &waiting)
 	if err != nil {
 		p.Fatal(err)
@@ -189,7 +189,7 @@ func TestServe_ASecondSIGTERMEndsItAtOnceAndLosesNothing(t *testing.T) {
 	broker := embeddedtest.Kafka(t, 0, published.TopicLeadExpired)
 	leads := p.register(5)
 	done[runResult](t, "run", "lead-expiration")
-	hold, err := p.worker.crm.db.Pool.Begin(t.Context())
+	hold, err := p.context("crm").db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func TestRun_EachUnsoundLeadIsOneErrorAndTheSoundOnesBesideThemExpire(t *testing
 			}
 			for i, want := range []string{"LeadRegistered 1, LeadExpired 2", "LeadImported 1, LeadExpired 2", "LeadRegistered 1, LeadImported 5, LeadExpired 6"} {
 				var events string
-				err := p.worker.crm.db.Pool.QueryRow(t.Context(), `SELECT string_agg(event_type || ' ' || version, ', ' ORDER BY version)
+				err := p.context("crm").db.Pool.QueryRow(t.Context(), `SELECT string_agg(event_type || ' ' || version, ', ' ORDER BY version)
 					FROM crm.domain_events WHERE stream_id = $1`, sound[i].Lead.String()).Scan(&events)
 				if err != nil || events != want {
 					t.Errorf("sound lead %d has the events %s, %v; want %s", i, events, err, want)

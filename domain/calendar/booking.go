@@ -111,9 +111,20 @@ func (b Booking) TimeOut(at time.Time) ([]Event, error) {
 	return b.andEnd(events, err, ReasonTimedOut, at)
 }
 
-// Complete decides that a confirmed appointment took place: nothing else changes. It returns a
-// StateError or a MissingError.
-func (b Booking) Complete(at time.Time) ([]Event, error) { return b.Appointment.complete(at) }
+// Complete decides that a confirmed appointment took place: its event, which must have begun, is
+// over, its pending reminders are skipped, and its slot stays taken. It returns a StateError, a
+// MismatchError or a MissingError.
+func (b Booking) Complete(at time.Time) ([]Event, error) {
+	events, err := b.Appointment.complete(at)
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	ended, err := b.Event.completeWith(b.Appointment, at)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(events, ended...), skipAll(b.Reminders, at)...), nil
+}
 
 // andEnd is the cascade of an appointment that ends before its time: the slot is released, or has
 // expired (INV-SLT-5), the event is cancelled (INV-CAL-3), its pending reminders are skipped.

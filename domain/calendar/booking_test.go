@@ -112,16 +112,24 @@ func TestBooking_Confirm_IsLegalForAsLongAsTheAppointmentIsPending(t *testing.T)
 	}
 }
 
-func TestBooking_Complete_ChangesTheAppointmentAlone(t *testing.T) {
+func TestBooking_Complete_EndsTheEventAndKeepsTheSlot(t *testing.T) {
 	accepted := calendar.AppointmentAccepted{OfAppointment: ofAppointment(made)}
-	after := givenBooking(t, pendingBooking, accepted).When(completeAppointment(one)).
-		Then(calendar.AppointmentTookPlace{OfAppointment: ofAppointment(one)})
-	if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentCompleted || s.Version != 3 {
-		t.Errorf("appointment %+v; want Completed, version 3", s)
-	}
-	if after.Appointment = pending.Appointment; !reflect.DeepEqual(after, pending) {
-		t.Errorf("booking %+v; want nothing else changed", after)
-	}
+	began := calendar.EventStarted{OfEvent: ofEvent(one)}
+	t.Run("of an event that has begun", func(t *testing.T) {
+		after := givenBooking(t, pendingBooking, accepted, began).When(completeAppointment(one)).Then(
+			calendar.AppointmentTookPlace{OfAppointment: ofAppointment(one)}, calendar.EventEnded{OfEvent: ofEvent(one)},
+			calendar.ReminderPassedOver{OfReminder: ofReminder(dayReminder, one)}, calendar.ReminderPassedOver{OfReminder: ofReminder(reminder, one)},
+		)
+		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentCompleted || s.Version != 3 {
+			t.Errorf("appointment %+v; want Completed, version 3", s)
+		}
+		if after.Slot.Snapshot() != pending.Slot.Snapshot() || after.Event.Snapshot().Status != calendar.EventCompleted {
+			t.Errorf("slot %+v, event %+v; want the slot as it was, the event Completed", after.Slot, after.Event)
+		}
+	})
+	t.Run("is refused before the event has begun", func(t *testing.T) {
+		givenBooking(t, pendingBooking, accepted).When(completeAppointment(one)).ThenRefused(calendar.StateError{})
+	})
 }
 
 // cascade is what comes of an appointment that ends: its own event, the slot's, the calendar event's.

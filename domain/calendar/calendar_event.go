@@ -107,14 +107,40 @@ func (c CalendarEvent) start(at time.Time) ([]Event, error) {
 	return nil, c.forbids("be started", "")
 }
 
+// complete decides that the event is over. An appointment's event ends with its appointment: ended
+// by itself, it would keep a pending one from ever timing out.
 func (c CalendarEvent) complete(at time.Time) ([]Event, error) {
-	switch c.is.Status {
-	case EventCompleted:
+	switch {
+	case c.is.Status == EventCompleted:
 		return nil, nil
-	case EventInProgress:
+	case c.is.Status == EventInProgress && c.is.Origin != OriginAppointment:
 		return []Event{EventEnded{OfEvent{c.is.ID, at}}}, nil
+	case c.is.Status == EventInProgress:
+		return nil, c.forbids("be completed but with its appointment", "")
 	}
 	return nil, c.forbids("be completed", "")
+}
+
+// completeWith ends the event with its appointment.
+func (c CalendarEvent) completeWith(a Appointment, at time.Time) ([]Event, error) {
+	if err := c.belongsTo(a); err != nil {
+		return nil, err
+	}
+	if c.is.Status != EventInProgress {
+		return nil, c.forbids("be completed", "")
+	}
+	return []Event{EventEnded{OfEvent{c.is.ID, at}}}, nil
+}
+
+// belongsTo returns a MismatchError where the event is not the one that the appointment made.
+func (c CalendarEvent) belongsTo(a Appointment) error {
+	switch {
+	case c.is.ID != a.is.CalendarEventID:
+		return MismatchError{KindEvent, c.Stream(), "is another one than the appointment's"}
+	case c.is.Origin != OriginAppointment || c.is.AppointmentID != a.is.ID:
+		return MismatchError{KindEvent, c.Stream(), "is not the appointment's own"}
+	}
+	return nil
 }
 
 func (c CalendarEvent) reschedule(start, end, at time.Time) ([]Event, error) {
@@ -149,12 +175,10 @@ func (c CalendarEvent) cancel(at time.Time) ([]Event, error) {
 
 // cancelWith is the sanctioned cascade: the event goes with its appointment (INV-CAL-3).
 func (c CalendarEvent) cancelWith(a Appointment, reason CancelReason, at time.Time) ([]Event, error) {
-	switch {
-	case c.is.ID != a.is.CalendarEventID:
-		return nil, MismatchError{KindEvent, c.Stream(), "is another one than the appointment's"}
-	case c.is.Origin != OriginAppointment || c.is.AppointmentID != a.is.ID:
-		return nil, MismatchError{KindEvent, c.Stream(), "is not the appointment's own"}
-	case !c.goesOn():
+	if err := c.belongsTo(a); err != nil {
+		return nil, err
+	}
+	if !c.goesOn() {
 		return nil, c.forbids("be cancelled", "INV-CAL-3")
 	}
 	return []Event{EventCalledOff{OfEvent{c.is.ID, at}, reason}}, nil

@@ -58,7 +58,7 @@ func TestAppointment_EveryCommandInEveryState(t *testing.T) {
 		},
 		calendar.AppointmentConfirmed: {
 			"Book": refused, "Confirm": "", "Decline": refused,
-			"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "", "Complete": "AppointmentTookPlace",
+			"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "", "Complete": refused, // its event has not begun
 		},
 		calendar.AppointmentDeclined: {
 			"Book": taken, "Confirm": refused, "Decline": "",
@@ -155,7 +155,7 @@ func TestEvent_EveryCommandInEveryState(t *testing.T) {
 	})
 }
 
-func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedByItself_INV_CAL_3(t *testing.T) {
+func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedNorEndedByItself_INV_CAL_3(t *testing.T) {
 	given := func(status calendar.EventStatus) calendar.Schedule { return scheduleWith(eventIn(visit, status)) }
 	domaintest.Table(t, given, scheduleCommands, domaintest.Outcomes[calendar.EventStatus]{
 		"": {
@@ -168,7 +168,7 @@ func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedByItself_INV_CAL_3(t *t
 		},
 		calendar.EventInProgress: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",
-			"Start": "", "Complete": "EventEnded ReminderPassedOver", "Cancel": "StateError",
+			"Start": "", "Complete": "StateError", "Cancel": "StateError",
 		},
 		calendar.EventCompleted: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",

@@ -128,8 +128,6 @@ func Restore(s Snapshot) (PromotionPurchase, error) {
 		return invalid("TenantID", "is missing")
 	case s.PackageKind == "":
 		return invalid("PackageKind", "is missing")
-	case s.PaymentStatus == "":
-		return invalid("PaymentStatus", "is missing")
 	case s.StartsAt.IsZero():
 		return invalid("StartsAt", "is missing")
 	case !s.EndsAt.After(s.StartsAt):
@@ -146,6 +144,11 @@ func Restore(s Snapshot) (PromotionPurchase, error) {
 	}
 	if !slices.IsSortedFunc(s.Targets, compareTargets) {
 		s.Targets = inOrder(s.Targets)
+	}
+	for i := 1; i < len(s.Targets); i++ {
+		if s.Targets[i] == s.Targets[i-1] {
+			return invalid("Targets", "have one twice")
+		}
 	}
 	return PromotionPurchase{is: s}, nil
 }

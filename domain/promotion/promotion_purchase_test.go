@@ -125,14 +125,13 @@ func TestPurchase(t *testing.T) {
 	})
 	t.Run("with something missing is refused", func(t *testing.T) {
 		for name, change := range map[string]func(*promotion.Order){
-			"id":             func(o *promotion.Order) { o.Purchase = promotion.PurchaseID{} },
-			"tenant":         func(o *promotion.Order) { o.Tenant = ids.TenantID{} },
-			"package":        func(o *promotion.Order) { o.PackageKind = "" },
-			"payment status": func(o *promotion.Order) { o.PaymentStatus = "" },
-			"starts at":      func(o *promotion.Order) { o.StartsAt = time.Time{} },
-			"ends at":        func(o *promotion.Order) { o.EndsAt = time.Time{} },
-			"targets":        func(o *promotion.Order) { o.Targets = nil },
-			"a target's id":  func(o *promotion.Order) { o.Targets[0].ID = uuid.Nil },
+			"id":            func(o *promotion.Order) { o.Purchase = promotion.PurchaseID{} },
+			"tenant":        func(o *promotion.Order) { o.Tenant = ids.TenantID{} },
+			"package":       func(o *promotion.Order) { o.PackageKind = "" },
+			"starts at":     func(o *promotion.Order) { o.StartsAt = time.Time{} },
+			"ends at":       func(o *promotion.Order) { o.EndsAt = time.Time{} },
+			"targets":       func(o *promotion.Order) { o.Targets = nil },
+			"a target's id": func(o *promotion.Order) { o.Targets[0].ID = uuid.Nil },
 		} {
 			t.Run(name, func(t *testing.T) { given(t).When(order(change)).ThenRefused(promotion.InvalidError{}) })
 		}
@@ -226,7 +225,7 @@ func TestRestore_RefusesWhatNoPurchaseCanBe(t *testing.T) {
 		"no id":             {"ID", func(s *promotion.Snapshot) { s.ID = promotion.PurchaseID{} }},
 		"no tenant":         {"TenantID", func(s *promotion.Snapshot) { s.TenantID = ids.TenantID{} }},
 		"no package":        {"PackageKind", func(s *promotion.Snapshot) { s.PackageKind = "" }},
-		"no payment status": {"PaymentStatus", func(s *promotion.Snapshot) { s.PaymentStatus = "" }},
+		"a target twice":    {"Targets", func(s *promotion.Snapshot) { s.Targets = append(slices.Clone(s.Targets), s.Targets[0]) }},
 		"no start":          {"StartsAt", func(s *promotion.Snapshot) { s.StartsAt = time.Time{} }},
 		"no end":            {"EndsAt", func(s *promotion.Snapshot) { s.EndsAt = time.Time{} }},
 		"no duration":       {"EndsAt", func(s *promotion.Snapshot) { s.EndsAt = s.StartsAt }},
