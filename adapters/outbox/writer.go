@@ -6,16 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	watermillsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
-	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/pin-platform/pinworker/ports"
 )
@@ -37,62 +32,39 @@ func NewWriter(table Table, source string, wake func()) *Writer {
 // Committed wakes the relay.
 func (w *Writer) Committed() { w.wake() }
 
-// Compose wraps messages for the forwarder and returns what inserts them within a transaction,
-// with one statement for each topic among them. It touches no database.
-func (w *Writer) Compose(
-	ctx context.Context, run ports.RunID, messages []ports.Message,
-) (write func(context.Context, pgx.Tx) error, err error) {
-	statements := &recorder{}
-	inner, err := watermillsql.NewPublisher(
-		statements, watermillsql.PublisherConfig{SchemaAdapter: schema{table: w.table}}, watermill.NopLogger{},
+// Compose wraps messages for the forwarder and returns the one statement that inserts them, a row
+// each, to be run in the unit's own transaction. It touches no database.
+func (w *Writer) Compose(ctx context.Context, run ports.RunID, messages []ports.Message) (statement string, args []any, err error) {
+	recorded := &recorder{}
+	publisher, err := watermillsql.NewPublisher(
+		recorded, watermillsql.PublisherConfig{SchemaAdapter: schema{table: w.table}}, watermill.NopLogger{},
 	)
 	if err != nil {
-		return nil, fmt.Errorf("write to the outbox: %w", err)
+		return "", nil, fmt.Errorf("write to the outbox: %w", err)
 	}
-	publisher := forwarder.NewPublisher(inner, forwarder.PublisherConfig{ForwarderTopic: forwarderTopic})
-	for topic, batch := range w.byTopic(ctx, run, messages) {
-		if err := publisher.Publish(topic, batch...); err != nil {
-			return nil, fmt.Errorf("write to the outbox: %w", err)
-		}
+	if err := publisher.Publish(forwarderTopic, w.wrap(ctx, run, messages)...); err != nil {
+		return "", nil, fmt.Errorf("write to the outbox: %w", err)
 	}
-	return statements.run, nil
+	return recorded.statement, recorded.args, nil
 }
 
-// byTopic turns messages into Watermill's, keeping their order within a topic.
-func (w *Writer) byTopic(ctx context.Context, run ports.RunID, messages []ports.Message) map[string][]*message.Message {
-	trace := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, trace)
-	topics := make(map[string][]*message.Message)
-	for _, m := range messages {
-		out := message.NewMessageWithContext(
+// wrap puts messages into the forwarder's envelopes.
+func (w *Writer) wrap(ctx context.Context, run ports.RunID, messages []ports.Message) []*message.Message {
+	traced := traceHeaders(ctx)
+	wrapped := make([]*message.Message, len(messages))
+	text := make([]byte, 0, len(messages)*envelopeSize)
+	for i, m := range messages {
+		begin := len(text)
+		text = appendEnvelope(text, w.source, run, m, traced)
+		wrapped[i] = message.NewMessageWithContext(
 			context.WithValue(ctx, envelopeKey{}, envelope{topic: m.Topic, key: m.Key, id: pgtype.UUID{Bytes: m.ID, Valid: true}}),
-			m.ID.String(), m.Payload,
+			"", text[begin:len(text):len(text)],
 		)
-		out.Metadata = message.Metadata{
-			headerContentType:      "application/json",
-			headerSpecVersion:      "1.0",
-			headerID:               m.ID.String(),
-			headerSource:           w.source,
-			headerType:             m.Topic,
-			headerSubject:          m.Subject.String(),
-			headerTime:             m.OccurredAt.Format(time.RFC3339Nano),
-			headerCorrelationID:    run.String(),
-			headerTenantID:         m.Tenant.String(),
-			headerAggregateType:    m.AggregateType,
-			headerAggregateVersion: strconv.Itoa(m.AggregateVersion),
-			headerContractVersion:  strconv.Itoa(m.ContractVersion),
-			HeaderPartitionKey:     m.Key,
-		}
-		for name, value := range trace {
-			out.Metadata[name] = value
-		}
-		topics[m.Topic] = append(topics[m.Topic], out)
 	}
-	return topics
+	return wrapped
 }
 
-// envelope is what a row needs beside Watermill's envelope. It travels in the message's
-// context, which wrapping keeps; the rest of the message is inside the envelope by then.
+// envelope is what a row needs beside Watermill's envelope. It travels in the message's context.
 type envelope struct {
 	topic string
 	key   string
@@ -141,39 +113,18 @@ func (schema) SchemaInitializingQueries(string) []watermillsql.Query { return ni
 // SubscribeIsolationLevel is never called.
 func (schema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelDefault }
 
-// SwallowedError says that a trigger or a policy kept messages out of the outbox: the database
-// refuses them, and their unit must not be committed.
-type SwallowedError struct{ Written, Taken int }
-
-func (e SwallowedError) Error() string {
-	return fmt.Sprintf("the outbox took %d of %d messages", e.Taken, e.Written)
-}
-
-// DataFault says that it is about the data, and not about the database.
-func (SwallowedError) DataFault() bool { return true }
-
 var errWriteOnly = errors.New("the outbox is only written to through watermill-sql")
 
 // recorder stands for a database in front of watermill-sql's publisher. It keeps the publisher's
-// statements, to be run in the unit's own transaction, with the unit's own context.
-type recorder struct{ statements []watermillsql.Query }
-
-func (r *recorder) run(ctx context.Context, tx pgx.Tx) error {
-	for _, s := range r.statements {
-		tag, err := tx.Exec(ctx, s.Query, s.Args...)
-		if err != nil {
-			return fmt.Errorf("write to the outbox: %w", err)
-		}
-		if topics, ok := s.Args[0].([]string); ok && tag.RowsAffected() < int64(len(topics)) {
-			return SwallowedError{Written: len(topics), Taken: int(tag.RowsAffected())}
-		}
-	}
-	return nil
+// statement, to be run in the unit's own transaction, with the unit's own context.
+type recorder struct {
+	statement string
+	args      []any
 }
 
 // ExecContext is the one method that the publisher calls.
 func (r *recorder) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
-	r.statements = append(r.statements, watermillsql.Query{Query: query, Args: args})
+	r.statement, r.args = query, args
 	return driver.RowsAffected(0), nil
 }
 

@@ -40,18 +40,18 @@ func (b broken) Transition(ctx context.Context, claim ports.Claim, r rule) (outc
 	if b.transition != nil {
 		return b.transition(ctx, b.CRM, claim, r)
 	}
-	return b.CRM.Due.Transition(ctx, claim, r)
+	return b.Due.Transition(ctx, claim, r)
 }
 
 func (b broken) Hold(ctx context.Context, at time.Time, held []ports.Held) error {
 	if b.hold != nil {
 		return b.hold(ctx, b.CRM, at, held)
 	}
-	return b.CRM.Due.Hold(ctx, at, held)
+	return b.Due.Hold(ctx, at, held)
 }
 
 func (b broken) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor) (ports.Backlog, error) {
-	backlog, err := b.CRM.Due.Backlog(ctx, asOf, after)
+	backlog, err := b.Due.Backlog(ctx, asOf, after)
 	if b.backlog != nil {
 		backlog = b.backlog(backlog)
 	}
@@ -62,12 +62,12 @@ func (b broken) Change(ctx context.Context, c ports.Command[crm.LeadID], r rule)
 	if b.change != nil {
 		return b.change(ctx, b.CRM, c, r)
 	}
-	return b.CRM.Leads.Change(ctx, c, r)
+	return b.Leads.Change(ctx, c, r)
 }
 
 func (b broken) Entries(ctx context.Context, since time.Time) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
-		for e, err := range b.CRM.Ledger.Entries(ctx, since) {
+		for e, err := range b.Ledger.Entries(ctx, since) {
 			if b.stream != nil {
 				e.Stream = b.stream(e.Stream)
 			}

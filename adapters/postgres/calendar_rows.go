@@ -118,8 +118,7 @@ func reminderFromRow(row calendardb.CalendarEventReminder) (calendar.EventRemind
 }
 
 // saveCalendar writes changed aggregates, those first that others refer to.
-func saveCalendar(ctx context.Context, db dbtx, parts []changedPart[calendar.Event]) error {
-	q := calendardb.New(db)
+func saveCalendar(ctx context.Context, w *writes, parts []changedPart[calendar.Event]) {
 	var rows calendarRows
 	for _, part := range parts {
 		seen := 0
@@ -137,7 +136,7 @@ func saveCalendar(ctx context.Context, db dbtx, parts []changedPart[calendar.Eve
 			rows.reminder(after.Snapshot(), seen)
 		}
 	}
-	return rows.save(ctx, q)
+	rows.save(ctx, w)
 }
 
 // calendarRows are the rows to write, by table.
@@ -232,38 +231,37 @@ func (r *calendarRows) reminder(s calendar.ReminderSnapshot, seen int) {
 	}
 }
 
-func (r *calendarRows) save(ctx context.Context, q *calendardb.Queries) error {
+func (r *calendarRows) save(ctx context.Context, w *writes) {
 	for _, p := range r.newSlots {
-		if err := inserted("availability_slots", q.InsertSlot(ctx, p)); err != nil {
-			return err
-		}
+		w.insert("availability_slots", 1, func(db dbtx) error { return calendardb.New(db).InsertSlot(ctx, p) })
 	}
 	for _, p := range r.newEvents {
-		if err := inserted("calendar_events", q.InsertEvent(ctx, p)); err != nil {
-			return err
-		}
+		w.insert("calendar_events", 1, func(db dbtx) error { return calendardb.New(db).InsertEvent(ctx, p) })
 	}
 	for _, p := range r.newAppointments {
-		if err := inserted("appointments", q.InsertAppointment(ctx, p)); err != nil {
-			return err
-		}
+		w.insert("appointments", 1, func(db dbtx) error { return calendardb.New(db).InsertAppointment(ctx, p) })
 	}
 	for _, p := range r.newReminders {
-		if err := inserted("event_reminders", q.InsertReminder(ctx, p)); err != nil {
-			return err
-		}
+		w.insert("event_reminders", 1, func(db dbtx) error { return calendardb.New(db).InsertReminder(ctx, p) })
 	}
-	if err := updated("appointments", r.appointments.Ids, func() (int64, error) { return q.UpdateAppointments(ctx, r.appointments) }); err != nil {
+	w.update("appointments", len(r.appointments.Ids), func(db dbtx) error {
+		_, err := calendardb.New(db).UpdateAppointments(ctx, r.appointments)
 		return err
-	}
-	if err := updated("availability_slots", r.slots.Ids, func() (int64, error) { return q.UpdateSlots(ctx, r.slots) }); err != nil {
+	})
+	w.update("availability_slots", len(r.slots.Ids), func(db dbtx) error {
+		_, err := calendardb.New(db).UpdateSlots(ctx, r.slots)
 		return err
-	}
-	if err := updated("calendar_events", r.events.Ids, func() (int64, error) { return q.UpdateEvents(ctx, r.events) }); err != nil {
+	})
+	w.update("calendar_events", len(r.events.Ids), func(db dbtx) error {
+		_, err := calendardb.New(db).UpdateEvents(ctx, r.events)
 		return err
-	}
-	if err := updated("event_reminders", r.reminders.Ids, func() (int64, error) { return q.UpdateReminders(ctx, r.reminders) }); err != nil {
+	})
+	w.update("event_reminders", len(r.reminders.Ids), func(db dbtx) error {
+		_, err := calendardb.New(db).UpdateReminders(ctx, r.reminders)
 		return err
-	}
-	return updated("event_reminders", r.dropped.Ids, func() (int64, error) { return q.DeleteReminders(ctx, r.dropped) })
+	})
+	w.update("event_reminders", len(r.dropped.Ids), func(db dbtx) error {
+		_, err := calendardb.New(db).DeleteReminders(ctx, r.dropped)
+		return err
+	})
 }

@@ -107,21 +107,19 @@ func leadFromRow(row crmdb.CrmLead) (crm.Lead, error) {
 	})
 }
 
-func saveLeads(ctx context.Context, db dbtx, parts []changedPart[crm.Event]) error {
-	q := crmdb.New(db)
+func saveLeads(ctx context.Context, w *writes, parts []changedPart[crm.Event]) {
 	var p crmdb.UpdateLeadsParams
 	for _, part := range parts {
 		s := part.after.(crm.Lead).Snapshot() //nolint:forcetypeassert // the context's only aggregate
 		if part.before == nil {
-			err := q.InsertLead(ctx, crmdb.InsertLeadParams{
-				ID: asUUID(s.ID), TenantID: asUUID(s.TenantID),
-				ExecutorAgentUserID: asUUID(s.ExecutorAgentUserID), PrimaryInvestorUserID: asUUID(s.PrimaryInvestorUserID),
-				Status: asText(s.Status), ExpiresAt: asTimestamptz(s.ExpiresAt), ExpiredAt: asTimestamptz(s.ExpiredAt),
-				Version: asInt4(s.Version), CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
+			w.insert("leads", 1, func(db dbtx) error {
+				return crmdb.New(db).InsertLead(ctx, crmdb.InsertLeadParams{
+					ID: asUUID(s.ID), TenantID: asUUID(s.TenantID),
+					ExecutorAgentUserID: asUUID(s.ExecutorAgentUserID), PrimaryInvestorUserID: asUUID(s.PrimaryInvestorUserID),
+					Status: asText(s.Status), ExpiresAt: asTimestamptz(s.ExpiresAt), ExpiredAt: asTimestamptz(s.ExpiredAt),
+					Version: asInt4(s.Version), CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
+				})
 			})
-			if err := inserted("leads", err); err != nil {
-				return err
-			}
 			continue
 		}
 		p.Ids = append(p.Ids, asUUID(s.ID))
@@ -132,5 +130,8 @@ func saveLeads(ctx context.Context, db dbtx, parts []changedPart[crm.Event]) err
 		p.Versions = append(p.Versions, asInt4(s.Version))
 		p.UpdatedAt = append(p.UpdatedAt, asTimestamptz(s.UpdatedAt))
 	}
-	return updated("leads", p.Ids, func() (int64, error) { return q.UpdateLeads(ctx, p) })
+	w.update("leads", len(p.Ids), func(db dbtx) error {
+		_, err := crmdb.New(db).UpdateLeads(ctx, p)
+		return err
+	})
 }

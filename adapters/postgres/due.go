@@ -141,7 +141,7 @@ func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (cl
 	} else if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
 		return taken, fmt.Errorf("take settled items off the record: %w", err)
 	}
-	if d.polled.orphans != nil {
+	if d.polled.orphans != nil && !taken.full { // what lies before a full claim's end, a later tick finds
 		orphans, err := d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim))
 		if err != nil {
 			return taken, fmt.Errorf("claim what lacks its partner: %w", err)

@@ -46,8 +46,7 @@ func refused(err error) bool {
 	if errors.As(err, &pg) && len(pg.Code) == 5 {
 		return slices.Contains([]string{"22", "23", "44", "P0"}, pg.Code[:2])
 	}
-	var swallowed interface{ DataFault() bool } // the outbox's, which this package does not know
-	return errors.Is(err, errFewerRows) || errors.As(err, &swallowed) && swallowed.DataFault()
+	return errors.Is(err, errFewerRows)
 }
 
 // connectionLost reports whether the connection is of no use any more: it broke, the server ends

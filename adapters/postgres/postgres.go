@@ -16,9 +16,8 @@ import (
 
 // Outbox takes a unit's messages into the unit's own transaction.
 type Outbox interface {
-	// Compose prepares messages and returns what writes them within a transaction. It touches no
-	// database, so that the unit's other statements may run meanwhile.
-	Compose(ctx context.Context, run ports.RunID, messages []ports.Message) (write func(context.Context, pgx.Tx) error, err error)
+	// Compose returns the one statement that writes messages, a row each. It touches no database.
+	Compose(ctx context.Context, run ports.RunID, messages []ports.Message) (statement string, args []any, err error)
 	// Committed says that messages written before are there to be read now.
 	Committed()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -141,15 +140,12 @@ func (t targets) restore(row promotiondb.PromotionPromotionPurchase) (promotion.
 	})
 }
 
-func savePurchases(ctx context.Context, db dbtx, parts []changedPart[promotion.Event]) error {
-	q := promotiondb.New(db)
+func savePurchases(ctx context.Context, w *writes, parts []changedPart[promotion.Event]) {
 	var p promotiondb.UpdatePurchasesParams
 	for _, part := range parts {
 		s := part.after.(promotion.PromotionPurchase).Snapshot() //nolint:forcetypeassert // the context's only aggregate
 		if part.before == nil {
-			if err := insertPurchase(ctx, q, s); err != nil {
-				return err
-			}
+			insertPurchase(ctx, w, s)
 			continue
 		}
 		p.Ids = append(p.Ids, asUUID(s.ID))
@@ -158,23 +154,25 @@ func savePurchases(ctx context.Context, db dbtx, parts []changedPart[promotion.E
 		p.Versions = append(p.Versions, asInt4(s.Version))
 		p.UpdatedAt = append(p.UpdatedAt, asTimestamptz(s.UpdatedAt))
 	}
-	return updated("promotion_purchases", p.Ids, func() (int64, error) { return q.UpdatePurchases(ctx, p) })
+	w.update("promotion_purchases", len(p.Ids), func(db dbtx) error {
+		_, err := promotiondb.New(db).UpdatePurchases(ctx, p)
+		return err
+	})
 }
 
-func insertPurchase(ctx context.Context, q *promotiondb.Queries, s promotion.Snapshot) error {
-	err := q.InsertPurchase(ctx, promotiondb.InsertPurchaseParams{
-		ID: asUUID(s.ID), TenantID: asUUID(s.TenantID), PackageKind: asText(s.PackageKind),
-		Status: asText(s.Status), PaymentStatus: asText(s.PaymentStatus),
-		StartsAt: asTimestamptz(s.StartsAt), EndsAt: asTimestamptz(s.EndsAt),
-		Version: asInt4(s.Version), CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
+func insertPurchase(ctx context.Context, w *writes, s promotion.Snapshot) {
+	w.insert("promotion_purchases", 1, func(db dbtx) error {
+		return promotiondb.New(db).InsertPurchase(ctx, promotiondb.InsertPurchaseParams{
+			ID: asUUID(s.ID), TenantID: asUUID(s.TenantID), PackageKind: asText(s.PackageKind),
+			Status: asText(s.Status), PaymentStatus: asText(s.PaymentStatus),
+			StartsAt: asTimestamptz(s.StartsAt), EndsAt: asTimestamptz(s.EndsAt),
+			Version: asInt4(s.Version), CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
+		})
 	})
-	if err := inserted("promotion_purchases", err); err != nil {
-		return err
-	}
 	p := promotiondb.InsertTargetsParams{PurchaseID: asUUID(s.ID)}
 	for _, target := range s.Targets {
 		p.TargetTypes = append(p.TargetTypes, asText(target.Type))
-		p.TargetIds = append(p.TargetIds, asUUID(uuid.UUID(target.ID)))
+		p.TargetIds = append(p.TargetIds, asUUID(target.ID))
 	}
-	return inserted("promotion_targets", q.InsertTargets(ctx, p))
+	w.insert("promotion_targets", len(s.Targets), func(db dbtx) error { return promotiondb.New(db).InsertTargets(ctx, p) })
 }

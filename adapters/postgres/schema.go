@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -27,9 +26,7 @@ type schema[E eventsourcing.Event] struct {
 	outbox Outbox
 	codec  codec[E]
 	// save writes the rows of aggregates that changed: a statement a table, whatever their number.
-	// It returns errFewerRows where it met fewer rows than it was given, and ports.ErrConflict where
-	// a new one is there already.
-	save func(ctx context.Context, db dbtx, parts []changedPart[E]) error
+	save func(ctx context.Context, w *writes, parts []changedPart[E])
 }
 
 // changedPart is an aggregate before and after its events; before is nil where it begins.
@@ -140,7 +137,7 @@ func heads[A eventsourcing.State[A, E], E eventsourcing.Event](ctx context.Conte
 	return heads, nil
 }
 
-// write stores what was decided: rows, events, messages, a statement each.
+// write stores what was decided, in one trip: rows, events, messages, a statement each.
 func write[A eventsourcing.State[A, E], E eventsourcing.Event](
 	ctx context.Context, s *schema[E], tx pgx.Tx, changes []change[A, E], from origin,
 ) error {
@@ -155,18 +152,23 @@ func write[A eventsourcing.State[A, E], E eventsourcing.Event](
 		events = append(events, c.journal...)
 		messages = append(messages, c.messages...)
 	}
-	announce := s.announce(ctx, messages, from.run)
-	if err := s.save(ctx, tx, parts); err != nil {
+	var w writes
+	s.save(ctx, &w, parts)
+	w.add("append events", "domain_events", len(events), func(db dbtx) error {
+		_, err := journaldb.New(inSchema{db, s.name}).AppendEvents(ctx, columnsOf(events, from))
 		return err
+	})
+	if len(messages) > 0 {
+		statement, args, err := s.outbox.Compose(ctx, from.run, messages)
+		if err != nil {
+			return err
+		}
+		w.add("write to the outbox", "outbox", len(messages), func(db dbtx) error {
+			_, err := db.Exec(ctx, statement, args...)
+			return err
+		})
 	}
-	appended, err := s.journal(tx).AppendEvents(ctx, columnsOf(events, from))
-	if err != nil {
-		return fmt.Errorf("append events: %w", err)
-	}
-	if appended < int64(len(events)) {
-		return errFewerRows
-	}
-	return announce(tx)
+	return w.send(ctx, tx)
 }
 
 // changedParts returns those of a state's aggregates that its events changed.
@@ -190,62 +192,3 @@ func changedParts[E any](before, after []eventsourcing.Part[E]) []changedPart[E]
 func (s *schema[E]) in(tx pgx.Tx) dbtx { return inSchema{tx, s.name} }
 
 func (s *schema[E]) journal(tx pgx.Tx) *journaldb.Queries { return journaldb.New(s.in(tx)) }
-
-// announce begins to compose messages, and returns what writes them.
-func (s *schema[E]) announce(ctx context.Context, messages []ports.Message, run ports.RunID) (write func(pgx.Tx) error) {
-	if len(messages) == 0 {
-		return func(pgx.Tx) error { return nil }
-	}
-	type composed struct {
-		write    func(context.Context, pgx.Tx) error
-		err      error
-		panicked string
-	}
-	done := make(chan composed, 1)
-	go func() {
-		var c composed
-		defer func() {
-			if value := recover(); value != nil {
-				c.panicked = fmt.Sprintf("%v, composing messages:\n%s", value, debug.Stack())
-			}
-			done <- c
-		}()
-		c.write, c.err = s.outbox.Compose(ctx, run, messages)
-	}()
-	return func(tx pgx.Tx) error {
-		c := <-done
-		switch {
-		case c.panicked != "":
-			panic(c.panicked) // where the job's loop can hear it
-		case c.err != nil:
-			return c.err
-		}
-		return c.write(ctx, tx)
-	}
-}
-
-// inserted reads the answer to a new row's INSERT: somebody may have made it in between.
-func inserted(table string, err error) error {
-	switch {
-	case uniqueViolation(err, table):
-		return ports.ErrConflict
-	case err != nil:
-		return fmt.Errorf("insert into %s: %w", table, err)
-	}
-	return nil
-}
-
-// updated runs an UPDATE of as many rows as there are ids, if any.
-func updated(table string, ids []pgtype.UUID, update func() (int64, error)) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	n, err := update()
-	switch {
-	case err != nil:
-		return fmt.Errorf("update %s: %w", table, err)
-	case n < int64(len(ids)):
-		return errFewerRows
-	}
-	return nil
-}

@@ -46,10 +46,11 @@ type line string
 type journal struct{ log *slog.Logger }
 
 func (j journal) with(fields ...field) journal {
-	for _, f := range fields {
-		j.log = j.log.With(f.attr)
+	attrs := make([]slog.Attr, len(fields))
+	for i, f := range fields {
+		attrs[i] = f.attr
 	}
-	return j
+	return journal{slog.New(j.log.Handler().WithAttrs(attrs))}
 }
 
 func (j journal) tell(level slog.Level, what line, fields ...field) {

@@ -91,9 +91,6 @@ func newStoryID[ID ~[16]byte](s *story) (id ID) {
 	return id
 }
 
-// end is when the day is over.
-func (s *story) end() time.Time { return s.day.Add(storyTicks * storyTick) }
-
 // within returns a moment between two ticks of the day, at neither of them.
 func (s *story) within(from, to int) time.Time {
 	return s.day.Add(time.Duration(from)*storyTick + time.Duration(1+s.random.IntN((to-from)*int(storyTick/time.Second)-1))*time.Second)

@@ -125,12 +125,17 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 	if len(problems) > 0 {
 		return Settings{}, values, &Error{problems}
 	}
+	return s.shareDatabase(), values, nil
+}
+
+// shareDatabase gives the common database to contexts that have none of their own.
+func (s Settings) shareDatabase() Settings {
 	for _, own := range []*string{&s.CalendarDatabaseURL, &s.PromotionDatabaseURL, &s.CRMDatabaseURL} {
 		if *own == "" {
 			*own = s.Database.URL
 		}
 	}
-	return s, values, nil
+	return s
 }
 
 // origin of what nobody set.
