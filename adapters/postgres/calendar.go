@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -111,14 +112,14 @@ var calendarCodec = newCodec(func(e calendar.Event) string { return string(e.Kin
 // polledReminders is the table of reminder-dispatch.
 var polledReminders = polled[calendar.DueReminder]{
 	job: ports.ReminderDispatch,
-	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[calendar.DueReminder], error) {
+	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[calendar.DueReminder], func(context.Context, dbtx) error, error) {
 		rows, err := calendardb.New(db).ClaimDueReminders(ctx, calendardb.ClaimDueRemindersParams(p))
 		items := make([]claimed[calendar.DueReminder], len(rows))
 		for i, r := range rows {
 			items[i] = claimedReminder(r.CalendarEventReminder, r.Failures)
 			items[i].item, items[i].err = dueReminder(r)
 		}
-		return items, err
+		return items, nil, err
 	},
 	orphans: func(ctx context.Context, db dbtx, p page) ([]claimed[calendar.DueReminder], error) {
 		rows, err := calendardb.New(db).ClaimReminderOrphans(ctx, calendardb.ClaimReminderOrphansParams(p))
@@ -157,6 +158,23 @@ func dueReminder(r calendardb.ClaimDueRemindersRow) (due calendar.DueReminder, e
 var polledAppointments = polled[calendar.Booking]{
 	job:   ports.AppointmentTimeout,
 	claim: claimOverdue,
+	heads: func(ctx context.Context, db dbtx, items []claimed[calendar.Booking]) (map[uuid.UUID]int, error) {
+		var p calendardb.HeadsOfBookingsParams
+		for _, i := range items {
+			a := i.item.Appointment.Snapshot()
+			p.Ids = append(p.Ids, i.id, asUUID(a.SlotID), asUUID(a.CalendarEventID))
+			p.EventIds = append(p.EventIds, asUUID(a.CalendarEventID))
+		}
+		rows, err := calendardb.New(db).HeadsOfBookings(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("read the streams' heads: %w", err)
+		}
+		heads := make(map[uuid.UUID]int, len(rows))
+		for _, row := range rows {
+			heads[row.ID.Bytes] = int(row.Head.Int32)
+		}
+		return heads, nil
+	},
 	orphans: func(ctx context.Context, db dbtx, p page) ([]claimed[calendar.Booking], error) {
 		rows, err := calendardb.New(db).ClaimAppointmentOrphans(ctx, calendardb.ClaimAppointmentOrphansParams(p))
 		items := make([]claimed[calendar.Booking], len(rows))
@@ -184,28 +202,31 @@ func claimedAppointment(a calendardb.CalendarAppointment, failures pgtype.Int4) 
 	return claimed[calendar.Booking]{id: a.ID, tenant: a.TenantID, due: a.PendingExpiresAt, failures: failures}
 }
 
-// claimOverdue claims appointments with their slots and events, then waits for their reminders, as
-// a cascade must: whoever holds one of them without its event's lock is about to let go of it.
-func claimOverdue(ctx context.Context, db dbtx, p page) ([]claimed[calendar.Booking], error) {
-	q := calendardb.New(db)
-	rows, err := q.ClaimDueAppointments(ctx, calendardb.ClaimDueAppointmentsParams(p))
+// claimOverdue claims appointments with their slots and events. The rest waits for their reminders,
+// as a cascade must: whoever holds one of them without its event's lock is about to let go of it.
+func claimOverdue(ctx context.Context, db dbtx, p page) ([]claimed[calendar.Booking], func(context.Context, dbtx) error, error) {
+	rows, err := calendardb.New(db).ClaimDueAppointments(ctx, calendardb.ClaimDueAppointmentsParams(p))
 	if err != nil || len(rows) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	events := make([]pgtype.UUID, len(rows))
+	events, items := make([]pgtype.UUID, len(rows)), make([]claimed[calendar.Booking], len(rows))
 	for i, r := range rows {
 		events[i] = r.CalendarCalendarEvent.ID
-	}
-	reminders, err := lockRemindersOf(ctx, q, events)
-	if err != nil {
-		return nil, err
-	}
-	items := make([]claimed[calendar.Booking], len(rows))
-	for i, r := range rows {
 		items[i] = claimedAppointment(r.CalendarAppointment, r.Failures)
-		items[i].item, items[i].err = booking(r.CalendarAppointment, r.CalendarAvailabilitySlot, r.CalendarCalendarEvent, reminders)
+		items[i].item, items[i].err = booking(r.CalendarAppointment, r.CalendarAvailabilitySlot, r.CalendarCalendarEvent, nil)
 	}
-	return items, nil
+	return items, func(ctx context.Context, db dbtx) error {
+		reminders, err := lockRemindersOf(ctx, calendardb.New(db), events)
+		if err != nil {
+			return err
+		}
+		for i, r := range rows {
+			if items[i].err == nil {
+				items[i].item.Reminders, items[i].err = reminders.restore(r.CalendarCalendarEvent.ID)
+			}
+		}
+		return nil
+	}, nil
 }
 
 // remindersOf are the pending reminders of some events, by event.

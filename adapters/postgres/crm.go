@@ -51,14 +51,14 @@ var leadCodec = newCodec(func(crm.Event) string { return "Lead" }, map[string]cr
 // polledLeads is the table of lead-expiration.
 var polledLeads = polled[crm.Lead]{
 	job: ports.LeadExpiration,
-	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[crm.Lead], error) {
+	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[crm.Lead], func(context.Context, dbtx) error, error) {
 		rows, err := crmdb.New(db).ClaimDueLeads(ctx, crmdb.ClaimDueLeadsParams(p))
 		items := make([]claimed[crm.Lead], len(rows))
 		for i, r := range rows {
 			items[i] = claimed[crm.Lead]{id: r.CrmLead.ID, tenant: r.CrmLead.TenantID, due: r.CrmLead.ExpiresAt, failures: r.Failures}
 			items[i].item, items[i].err = leadFromRow(r.CrmLead)
 		}
-		return items, err
+		return items, nil, err
 	},
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return crmdb.New(db).CountDueLeads(ctx, crmdb.CountDueLeadsParams(s))

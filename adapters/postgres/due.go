@@ -25,12 +25,17 @@ type Due[A eventsourcing.State[A, E], E eventsourcing.Event] struct {
 // polled is what differs between jobs: the statements on the table that is polled.
 type polled[A any] struct {
 	job ports.Job
-	// claim locks a page of due items that nobody else holds, and returns them restored.
-	claim func(ctx context.Context, db dbtx, page page) ([]claimed[A], error)
+	// claim locks a page of due items that nobody else holds, and returns them restored as far as
+	// one statement can. rest, if there is one, completes them with another; it may change their
+	// item and err.
+	claim func(ctx context.Context, db dbtx, page page) (items []claimed[A], rest func(context.Context, dbtx) error, err error)
 	// orphans locks due items that lack a partner which claim would join; nil where there is none.
 	orphans func(ctx context.Context, db dbtx, page page) ([]claimed[A], error)
 	// count counts what is due in a range, whoever holds it.
 	count func(ctx context.Context, db dbtx, within span) (int64, error)
+	// heads returns where the streams stand that deciding on the items needs; nil: those of the
+	// items alone.
+	heads func(ctx context.Context, db dbtx, items []claimed[A]) (map[uuid.UUID]int, error)
 	// release takes off the record what is not due any more.
 	release func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error
 	backlog func(ctx context.Context, db dbtx, behind horizon) (waiting, error)
@@ -88,23 +93,22 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 	var changes []change[A, E]
 	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
 		rows, err := d.claim(ctx, tx, claim)
-		outcome = ports.Outcome[A, E]{Claimed: len(rows.all), Next: rows.next}
+		outcome = ports.Outcome[A, E]{Claimed: len(rows.items) + len(rows.orphans), Next: rows.next}
 		if err != nil {
 			return err
 		}
-		q := d.schema.journal(tx)
+		standing, due, err := d.look(ctx, tx, claim, rows)
+		if err != nil {
+			return err
+		}
+		outcome.SkippedLocked = max(0, due-outcome.Claimed)
 		var recovered []pgtype.UUID
-		changes, recovered, outcome.Failed, err = d.decide(ctx, q, rows.all, claim.AsOf, rule)
-		if err != nil {
-			return err
-		}
+		changes, recovered, outcome.Failed = d.decide(append(rows.items, rows.orphans...), standing, claim.AsOf, rule)
 		if len(recovered) > 0 {
-			if err := q.ReleaseItems(ctx, journaldb.ReleaseItemsParams{Job: string(d.polled.job), Items: recovered}); err != nil {
+			p := journaldb.ReleaseItemsParams{Job: string(d.polled.job), Items: recovered}
+			if err := d.schema.journal(tx).ReleaseItems(ctx, p); err != nil {
 				return fmt.Errorf("take items off the record: %w", err)
 			}
-		}
-		if outcome.SkippedLocked, err = d.skippedLocked(ctx, tx, claim, rows); err != nil {
-			return err
 		}
 		return write(ctx, d.schema, tx, changes, origin{ports.System, claim.Run})
 	})
@@ -124,17 +128,19 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 
 // claimedPage is what one claim took.
 type claimedPage[A any] struct {
-	all  []claimed[A]
-	full bool // more may be waiting
-	next ports.Cursor
+	items   []claimed[A]
+	rest    func(context.Context, dbtx) error // completes them; nil: they are whole
+	orphans []claimed[A]                      // lack a partner: poison
+	full    bool                              // more may be waiting
+	next    ports.Cursor
 }
 
 func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (claimedPage[A], error) {
-	rows, err := d.polled.claim(ctx, d.schema.in(tx), pageOf(claim))
+	rows, rest, err := d.polled.claim(ctx, d.schema.in(tx), pageOf(claim))
 	if err != nil {
 		return claimedPage[A]{}, fmt.Errorf("claim what is due: %w", err)
 	}
-	taken := claimedPage[A]{all: rows, full: len(rows) == claim.Limit, next: endOf(claim)}
+	taken := claimedPage[A]{items: rows, rest: rest, full: len(rows) == claim.Limit, next: endOf(claim)}
 	if taken.full {
 		taken.next = rows[len(rows)-1].place()
 		claim.Until = taken.next
@@ -142,11 +148,9 @@ func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (cl
 		return taken, fmt.Errorf("take settled items off the record: %w", err)
 	}
 	if d.polled.orphans != nil && !taken.full { // what lies before a full claim's end, a later tick finds
-		orphans, err := d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim))
-		if err != nil {
+		if taken.orphans, err = d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim)); err != nil {
 			return taken, fmt.Errorf("claim what lacks its partner: %w", err)
 		}
-		taken.all = append(taken.all, orphans...)
 	}
 	return taken, nil
 }
@@ -169,22 +173,53 @@ func undone[A, E any](outcome ports.Outcome[A, E], changes []change[A, E], err e
 	return outcome, nil
 }
 
-// decide applies the rule to every item. What fails is left out before anything is written,
-// what failed before and did not now has recovered; the error is an infrastructure fault.
+// look reads, in one trip, what a decision needs beside the rows that are locked by now: what
+// completes them, where their streams stand (in the claiming statement that would come from an
+// older snapshot), and how much was due in the claim's range, whoever holds it: up to where the
+// claim ended.
+func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
+	if rows.full {
+		claim.Until = rows.next
+	}
+	var reads []func(dbtx) error
+	if rows.rest != nil {
+		reads = append(reads, func(db dbtx) error { return rows.rest(ctx, db) })
+	}
+	if len(rows.items) > 0 {
+		reads = append(reads, func(db dbtx) (err error) {
+			standing, err = d.heads(ctx, db, rows.items)
+			return err
+		})
+	}
+	reads = append(reads, func(db dbtx) error {
+		p := pageOf(claim)
+		n, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
+		due = int(n)
+		return err
+	})
+	if err := together(ctx, tx, d.schema.name, reads...); err != nil {
+		return nil, 0, fmt.Errorf("look at what was claimed: %w", err)
+	}
+	return standing, due, nil
+}
+
+func (d *Due[A, E]) heads(ctx context.Context, db dbtx, rows []claimed[A]) (map[uuid.UUID]int, error) {
+	if d.polled.heads != nil {
+		return d.polled.heads(ctx, db, rows)
+	}
+	ids := make([]pgtype.UUID, len(rows))
+	for i, row := range rows {
+		ids[i] = row.id
+	}
+	return headsOf(ctx, db, ids)
+}
+
+// decide applies the rule to every item. What fails is left out before anything is written, what
+// failed before and did not now has recovered.
 func (d *Due[A, E]) decide(
-	ctx context.Context, q *journaldb.Queries, rows []claimed[A], at time.Time, rule ports.Rule[A, E],
-) (changes []change[A, E], recovered []pgtype.UUID, failed []ports.Failure, err error) {
-	states := make([]A, 0, len(rows))
-	for _, row := range rows {
-		if row.err == nil {
-			states = append(states, row.item)
-		}
-	}
-	standing, err := heads(ctx, q, states)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	changes = make([]change[A, E], 0, len(states))
+	rows []claimed[A], standing map[uuid.UUID]int, at time.Time, rule ports.Rule[A, E],
+) (changes []change[A, E], recovered []pgtype.UUID, failed []ports.Failure) {
+	changes = make([]change[A, E], 0, len(rows))
 	for _, row := range rows {
 		var c change[A, E]
 		err := row.err
@@ -203,21 +238,7 @@ func (d *Due[A, E]) decide(
 			changes = append(changes, c)
 		}
 	}
-	return changes, recovered, failed, nil
-}
-
-// skippedLocked counts what a claim passed over because someone else holds it: what is due
-// up to where the claim ended, less what it got.
-func (d *Due[A, E]) skippedLocked(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (int, error) {
-	if rows.full {
-		claim.Until = rows.next
-	}
-	p := pageOf(claim)
-	due, err := d.polled.count(ctx, d.schema.in(tx), span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
-	if err != nil {
-		return 0, fmt.Errorf("count what is held elsewhere: %w", err)
-	}
-	return max(0, int(due)-len(rows.all)), nil
+	return changes, recovered, failed
 }
 
 // Hold implements ports.Due.

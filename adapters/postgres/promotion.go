@@ -55,23 +55,24 @@ var purchaseCodec = newCodec(func(promotion.Event) string { return "PromotionPur
 // polledPurchases is the table of expire-promotions.
 var polledPurchases = polled[promotion.PromotionPurchase]{
 	job: ports.ExpirePromotions,
-	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[promotion.PromotionPurchase], error) {
+	claim: func(ctx context.Context, db dbtx, p page) ([]claimed[promotion.PromotionPurchase], func(context.Context, dbtx) error, error) {
 		rows, err := promotiondb.New(db).ClaimDuePurchases(ctx, promotiondb.ClaimDuePurchasesParams(p))
 		if err != nil || len(rows) == 0 {
-			return nil, err
+			return nil, nil, err
 		}
-		ids := make([]pgtype.UUID, len(rows))
-		for i, r := range rows {
-			ids[i] = r.PromotionPromotionPurchase.ID
-		}
-		targets, err := targetsOf(ctx, db, ids)
-		items := make([]claimed[promotion.PromotionPurchase], len(rows))
+		ids, items := make([]pgtype.UUID, len(rows)), make([]claimed[promotion.PromotionPurchase], len(rows))
 		for i, r := range rows {
 			purchase := r.PromotionPromotionPurchase
+			ids[i] = purchase.ID
 			items[i] = claimed[promotion.PromotionPurchase]{id: purchase.ID, tenant: purchase.TenantID, due: purchase.EndsAt, failures: r.Failures}
-			items[i].item, items[i].err = targets.restore(purchase)
 		}
-		return items, err
+		return items, func(ctx context.Context, db dbtx) error {
+			targets, err := targetsOf(ctx, db, ids)
+			for i, r := range rows {
+				items[i].item, items[i].err = targets.restore(r.PromotionPromotionPurchase)
+			}
+			return err
+		}, nil
 	},
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return promotiondb.New(db).CountDuePurchases(ctx, promotiondb.CountDuePurchasesParams(s))

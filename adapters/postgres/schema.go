@@ -113,24 +113,13 @@ func decide[A eventsourcing.State[A, E], E eventsourcing.Event](
 	return c, err
 }
 
-// heads returns where the streams of some states' aggregates stand.
-func heads[A eventsourcing.State[A, E], E eventsourcing.Event](ctx context.Context, q *journaldb.Queries, states []A) (map[uuid.UUID]int, error) {
-	streams := make([]pgtype.UUID, 0, len(states))
-	for _, state := range states {
-		for _, part := range state.Parts() {
-			if part.Version() > 0 {
-				streams = append(streams, asUUID(part.Stream()))
-			}
-		}
-	}
-	heads := make(map[uuid.UUID]int, len(streams))
-	if len(streams) == 0 {
-		return heads, nil
-	}
-	rows, err := q.Heads(ctx, streams)
+// headsOf returns where some streams stand.
+func headsOf(ctx context.Context, db dbtx, streams []pgtype.UUID) (map[uuid.UUID]int, error) {
+	rows, err := journaldb.New(db).Heads(ctx, streams)
 	if err != nil {
 		return nil, fmt.Errorf("read the streams' heads: %w", err)
 	}
+	heads := make(map[uuid.UUID]int, len(rows))
 	for _, row := range rows {
 		heads[row.ID.Bytes] = int(row.Head)
 	}

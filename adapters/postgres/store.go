@@ -3,8 +3,8 @@ package postgres
 import (
 	"context"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pin-platform/pinworker/domain/eventsourcing"
 	"github.com/pin-platform/pinworker/ports"
@@ -25,8 +25,12 @@ func (s *Store[ID, A, E]) Change(ctx context.Context, command ports.Command[ID],
 		if err != nil {
 			return err
 		}
-		var standing map[uuid.UUID]int
-		if standing, err = heads(ctx, s.schema.journal(tx), []A{before}); err != nil {
+		var streams []pgtype.UUID
+		for _, part := range before.Parts() {
+			streams = append(streams, asUUID(part.Stream()))
+		}
+		standing, err := headsOf(ctx, s.schema.in(tx), streams)
+		if err != nil {
 			return err
 		}
 		if c, err = decide(s.schema.codec, before, standing, command.At, rule); err != nil || len(c.events) == 0 {

@@ -10,7 +10,7 @@ WITH made AS (
 )
 INSERT INTO crm.domain_events
 SELECT id, 'Lead', 1, 'LeadRegistered',
-       json_build_object('lead_id', id, 'tenant_id', tenant_id, 'executor_agent_user_id', executor_agent_user_id,
-                         'primary_investor_user_id', primary_investor_user_id, 'expires_at', expires_at, 'at', created_at),
+       json_build_object('Lead', id, 'Tenant', tenant_id, 'Executor', executor_agent_user_id,
+                         'Investor', primary_investor_user_id, 'ExpiresAt', expires_at, 'At', created_at),
        'System', id, created_at, sha256(id::text::bytea)
 FROM made

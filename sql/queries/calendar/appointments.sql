@@ -118,3 +118,14 @@ SELECT id, tenant_id, slot_id, calendar_event_id, lead_id, agent_user_id, invest
        status, pending_expires_at, cancelled_by, version, created_at, updated_at
 FROM calendar.appointments
 WHERE id = ANY (@ids::uuid[]);
+
+-- name: HeadsOfBookings :many
+-- Where the streams stand of appointments, slots and events, and of the events' pending reminders,
+-- which are locked by now.
+SELECT s.id::uuid AS id,
+       coalesce((SELECT max(e.version) FROM any_context.domain_events AS e WHERE e.stream_id = s.id), 0)::integer AS head
+FROM (
+    SELECT unnest(@ids::uuid[]) AS id
+    UNION ALL
+    SELECT r.id FROM calendar.event_reminders AS r WHERE r.event_id = ANY (@event_ids::uuid[]) AND r.status = 'Pending'
+) AS s;

@@ -340,6 +340,48 @@ func (q *Queries) CountDueAppointments(ctx context.Context, arg CountDueAppointm
 	return count, err
 }
 
+const headsOfBookings = `-- name: HeadsOfBookings :many
+SELECT s.id::uuid AS id,
+       coalesce((SELECT max(e.version) FROM any_context.domain_events AS e WHERE e.stream_id = s.id), 0)::integer AS head
+FROM (
+    SELECT unnest($1::uuid[]) AS id
+    UNION ALL
+    SELECT r.id FROM calendar.event_reminders AS r WHERE r.event_id = ANY ($2::uuid[]) AND r.status = 'Pending'
+) AS s
+`
+
+type HeadsOfBookingsParams struct {
+	Ids      []pgtype.UUID
+	EventIds []pgtype.UUID
+}
+
+type HeadsOfBookingsRow struct {
+	ID   pgtype.UUID
+	Head pgtype.Int4
+}
+
+// Where the streams stand of appointments, slots and events, and of the events' pending reminders,
+// which are locked by now.
+func (q *Queries) HeadsOfBookings(ctx context.Context, arg HeadsOfBookingsParams) ([]HeadsOfBookingsRow, error) {
+	rows, err := q.db.Query(ctx, headsOfBookings, arg.Ids, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeadsOfBookingsRow
+	for rows.Next() {
+		var i HeadsOfBookingsRow
+		if err := rows.Scan(&i.ID, &i.Head); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertAppointment = `-- name: InsertAppointment :exec
 INSERT INTO calendar.appointments (
     id, tenant_id, slot_id, calendar_event_id, lead_id, agent_user_id, investor_user_id,

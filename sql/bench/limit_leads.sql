@@ -23,7 +23,7 @@ WITH claimed AS MATERIALIZED (
     SELECT t.id, 'Lead', t.version, 'LeadExpired', d.data::json, 'System', $5::uuid, $1,
            sha256(convert_to(t.id::text || t.version || d.data || $5::text, 'UTF8'))
     FROM told AS t
-    CROSS JOIN LATERAL (SELECT format('{"lead_id":"%s","at":"%s"}', t.id, t.at_text) AS data) AS d
+    CROSS JOIN LATERAL (SELECT format('{"Lead":"%s","At":"%s"}', t.id, t.at_text) AS data) AS d
 ), messages AS (
     INSERT INTO crm.outbox (topic, shard, key, uuid, payload)
     SELECT $6::text, abs(hashtext(t.id::text)) % 8, t.id::text, t.message_id,

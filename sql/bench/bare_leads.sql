@@ -20,7 +20,7 @@ WITH claimed AS MATERIALIZED (
 ), events AS (
     INSERT INTO crm.domain_events
     SELECT t.id, 'Lead', t.version, 'LeadExpired',
-           '{"lead_id":"00000000-0000-0000-0000-000000000000","at":"2026-01-01T00:00:00Z"}'::json, 'System', $5::uuid, $1,
+           '{"Lead":"00000000-0000-0000-0000-000000000000","At":"2026-01-01T00:00:00Z"}'::json, 'System', $5::uuid, $1,
            '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea
     FROM told AS t
 ), messages AS (
