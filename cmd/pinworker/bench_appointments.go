@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -40,31 +41,9 @@ func (b *benchJobs) appointments(ctx context.Context, databaseURL string, report
 	}
 	day := 0
 	for _, trip := range trips {
-		through, stop, err := delayed(databaseURL, time.Duration(trip*float64(time.Millisecond)))
+		perItem, err := b.appointmentsAt(ctx, databaseURL, trip, variants, perRound, &day)
 		if err != nil {
 			return err
-		}
-		db, err := openBench(through)
-		if err != nil {
-			return err
-		}
-		perItem := make(map[string][]float64)
-		for range b.rounds {
-			line := []string{fmt.Sprintf("%s, %g ms of round trip:", ports.AppointmentTimeout, trip)}
-			for _, v := range variants {
-				began := time.Now()
-				n, err := timeOutAll(ctx, db, v, benchDay(day))
-				if err == nil && n != perRound {
-					err = fmt.Errorf("%s timed out %d of %d appointments", v, n, perRound)
-				}
-				if err != nil {
-					return err
-				}
-				day++
-				perItem[v] = append(perItem[v], time.Since(began).Seconds()/float64(n))
-				line = append(line, fmt.Sprintf("%s %.0f items/s", v, 1/perItem[v][len(perItem[v])-1]))
-			}
-			b.say("%s", strings.Join(line, "  "))
 		}
 		for _, v := range variants {
 			report.Results = append(report.Results, benchResult{
@@ -72,12 +51,46 @@ func (b *benchJobs) appointments(ctx context.Context, databaseURL string, report
 				RowsPerSecond: math.Round(1 / median(perItem[v])),
 			})
 		}
-		db.Close()
-		stop()
 	}
 	report.Ratios[string(ports.AppointmentTimeout)] = round3(
 		report.of(ports.AppointmentTimeout, "statement", 1, 0) / report.of(ports.AppointmentTimeout, "pinworker", 1, 0))
 	return nil
+}
+
+// appointmentsAt measures the variants in turn, with so many milliseconds of added round trip, and
+// returns the seconds an item of each round.
+func (b *benchJobs) appointmentsAt(
+	ctx context.Context, databaseURL string, trip float64, variants []string, perRound int, day *int,
+) (map[string][]float64, error) {
+	through, stop, err := delayed(databaseURL, time.Duration(trip*float64(time.Millisecond)))
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	db, err := openBench(through)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	perItem := make(map[string][]float64)
+	for range b.rounds {
+		line := []string{fmt.Sprintf("%s, %g ms of round trip:", ports.AppointmentTimeout, trip)}
+		for _, v := range variants {
+			began := time.Now()
+			n, err := timeOutAll(ctx, db, v, benchDay(*day))
+			if err == nil && n != perRound {
+				err = fmt.Errorf("%s timed out %d of %d appointments", v, n, perRound)
+			}
+			if err != nil {
+				return nil, err
+			}
+			*day++
+			perItem[v] = append(perItem[v], time.Since(began).Seconds()/float64(n))
+			line = append(line, fmt.Sprintf("%s %.0f items/s", v, float64(n)/time.Since(began).Seconds()))
+		}
+		b.say("%s", strings.Join(line, "  "))
+	}
+	return perItem, nil
 }
 
 // timeOutAll times out all appointments that are due, and returns how many there were.
@@ -100,65 +113,12 @@ func timeOutAll(ctx context.Context, db *postgres.DB, variant string, asOf time.
 // awaited for each statement, a transaction for each appointment. Its bodies are constant, and as
 // long as the real ones.
 func statementByStatement(ctx context.Context, db *postgres.DB, asOf time.Time) (items int, err error) {
-	event, message := `{"Appointment":"00000000-0000-0000-0000-000000000000","At":"2026-01-01T00:00:00Z"}`, make([]byte, 1100)
 	run := ports.NewRunID().String()
 	for {
 		found := false
-		err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-			var id, slot, planned string
-			err := tx.QueryRow(ctx, `SELECT id::text, slot_id::text, calendar_event_id::text FROM calendar.appointments
-				WHERE status = 'Pending' AND pending_expires_at < $1 ORDER BY pending_expires_at, id LIMIT 1
-				FOR NO KEY UPDATE SKIP LOCKED`, asOf).Scan(&id, &slot, &planned)
-			if err != nil {
-				if err == pgx.ErrNoRows { //nolint:errorlint // the driver's own
-					return nil
-				}
-				return err
-			}
-			found = true
-			var reminders []string
-			rows, err := tx.Query(ctx, "SELECT id::text FROM calendar.event_reminders WHERE event_id = $1 AND status = 'Pending' ORDER BY id FOR UPDATE", planned)
-			if err == nil {
-				reminders, err = pgx.CollectRows(rows, pgx.RowTo[string])
-			}
-			if err != nil {
-				return err
-			}
-			type statement struct {
-				text string
-				args []any
-			}
-			statements := []statement{
-				{"SELECT * FROM calendar.availability_slots WHERE id = $1 FOR NO KEY UPDATE", []any{slot}},
-				{"SELECT * FROM calendar.calendar_events WHERE id = $1 FOR NO KEY UPDATE", []any{planned}},
-				{"UPDATE calendar.appointments SET status = 'Expired', version = version + 1, updated_at = $2 WHERE id = $1", []any{id, asOf}},
-				{"UPDATE calendar.availability_slots SET status = 'Available', version = version + 1, updated_at = $2 WHERE id = $1", []any{slot, asOf}},
-				{"UPDATE calendar.calendar_events SET status = 'Cancelled', version = version + 1, updated_at = $2 WHERE id = $1", []any{planned, asOf}},
-			}
-			for _, r := range reminders {
-				statements = append(statements, statement{
-					"UPDATE calendar.event_reminders SET status = 'Skipped', version = version + 1, updated_at = $2 WHERE id = $1", []any{r, asOf},
-				})
-			}
-			for _, stream := range append([]string{id, slot, planned}, reminders...) {
-				statements = append(statements, statement{
-					"SELECT max(version) FROM calendar.domain_events WHERE stream_id = $1", []any{stream},
-				}, statement{
-					`INSERT INTO calendar.domain_events SELECT $1::uuid, 'Appointment', max(version) + 1, 'AppointmentTimedOut', $2::json, 'System', $3, $4, sha256($2::text::bytea)
-					FROM calendar.domain_events WHERE stream_id = $1::uuid`, []any{stream, event, run, asOf},
-				})
-			}
-			for _, topic := range []string{published.TopicAppointmentCancelled, published.TopicEventStatusChanged} {
-				statements = append(statements, statement{
-					"INSERT INTO calendar.outbox (topic, shard, key, uuid, payload) VALUES ($1, 0, $2::uuid::text, $2::uuid, $3)", []any{topic, id, message},
-				})
-			}
-			for _, s := range statements {
-				if _, err := tx.Exec(ctx, s.text, s.args...); err != nil {
-					return fmt.Errorf("%s: %w", s.text, err)
-				}
-			}
-			return nil
+		err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) (err error) {
+			found, err = oneByStatements(ctx, tx, asOf, run)
+			return err
 		})
 		if err != nil || !found {
 			return items, err
@@ -166,6 +126,53 @@ func statementByStatement(ctx context.Context, db *postgres.DB, asOf time.Time) 
 		items++
 	}
 }
+
+func oneByStatements(ctx context.Context, tx pgx.Tx, asOf time.Time, run string) (found bool, err error) {
+	var id, slot, planned string
+	err = tx.QueryRow(ctx, `SELECT id::text, slot_id::text, calendar_event_id::text FROM calendar.appointments
+		WHERE status = 'Pending' AND pending_expires_at < $1 ORDER BY pending_expires_at, id LIMIT 1
+		FOR NO KEY UPDATE SKIP LOCKED`, asOf).Scan(&id, &slot, &planned)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	var reminders []string
+	rows, err := tx.Query(ctx, "SELECT id::text FROM calendar.event_reminders WHERE event_id = $1 AND status = 'Pending' ORDER BY id FOR UPDATE", planned)
+	if err == nil {
+		reminders, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return false, err
+	}
+	do := func(statement string, args ...any) {
+		if err == nil {
+			_, err = tx.Exec(ctx, statement, args...)
+		}
+	}
+	do("SELECT * FROM calendar.availability_slots WHERE id = $1 FOR NO KEY UPDATE", slot)
+	do("SELECT * FROM calendar.calendar_events WHERE id = $1 FOR NO KEY UPDATE", planned)
+	do("UPDATE calendar.appointments SET status = 'Expired', version = version + 1, updated_at = $2 WHERE id = $1", id, asOf)
+	do("UPDATE calendar.availability_slots SET status = 'Available', version = version + 1, updated_at = $2 WHERE id = $1", slot, asOf)
+	do("UPDATE calendar.calendar_events SET status = 'Cancelled', version = version + 1, updated_at = $2 WHERE id = $1", planned, asOf)
+	for _, r := range reminders {
+		do("UPDATE calendar.event_reminders SET status = 'Skipped', version = version + 1, updated_at = $2 WHERE id = $1", r, asOf)
+	}
+	const body = `{"Appointment":"00000000-0000-0000-0000-000000000000","At":"2026-01-01T00:00:00Z"}`
+	for _, stream := range append([]string{id, slot, planned}, reminders...) {
+		do("SELECT max(version) FROM calendar.domain_events WHERE stream_id = $1", stream)
+		do(`INSERT INTO calendar.domain_events SELECT $1::uuid, 'Appointment', max(version) + 1, 'AppointmentTimedOut', $2::json, 'System', $3, $4, sha256($2::text::bytea)
+			FROM calendar.domain_events WHERE stream_id = $1::uuid`, stream, body, run, asOf)
+	}
+	for _, topic := range []string{published.TopicAppointmentCancelled, published.TopicEventStatusChanged} {
+		do("INSERT INTO calendar.outbox (topic, shard, key, uuid, payload) VALUES ($1, 0, $2::uuid::text, $2::uuid, $3)", topic, id, make([]byte, envelopeBytes))
+	}
+	return true, err
+}
+
+// envelopeBytes is about how long a message is in its envelope.
+const envelopeBytes = 1100
 
 // delayed puts a server farther away by a round trip, and returns its URL.
 func delayed(databaseURL string, roundTrip time.Duration) (throughURL string, stop func(), err error) {
