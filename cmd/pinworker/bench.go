@@ -119,7 +119,8 @@ func (b *benchJobs) run(ctx context.Context, jobs []string) (report benchReport,
 		return report, err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	if b.db, err = openBench(server.URL()); err != nil {
+	// The statements beside the worker's are planned once as well, as its own are.
+	if b.db, err = openBench(server.URL() + "&plan_cache_mode=force_generic_plan"); err != nil {
 		return report, err
 	}
 	defer b.db.Close()
