@@ -80,6 +80,8 @@ type benchReport struct {
 	AgainstBare float64    `json:"against_bare,omitempty"`
 	Workers2    float64    `json:"workers_2,omitempty"`
 	Held        *benchHeld `json:"held_snapshot,omitempty"`
+	// Beside is what a drain of leads does to a cycle of reminders.
+	Beside *benchBeside `json:"reminders_beside_leads,omitempty"`
 }
 
 type benchResult struct {
@@ -144,6 +146,14 @@ func (b *benchJobs) run(ctx context.Context, jobs []string) (report benchReport,
 			return report, err
 		}
 	}
+	if slices.Contains(jobs, string(ports.ReminderDispatch)) && slices.Contains(jobs, string(ports.LeadExpiration)) {
+		b.say("Reminders alone, then beside a drain of leads ...")
+		beside, err := b.beside(ctx, server.URL())
+		if err != nil {
+			return report, err
+		}
+		report.Beside = &beside
+	}
 	return report, nil
 }
 
@@ -195,6 +205,9 @@ func (r benchReport) print(w io.Writer) error {
 			fmt.Sprintf("Leads: time against the statement with constant bodies (bare): %.2f", r.AgainstBare),
 			fmt.Sprintf("Leads: two workers, rows a second against one: %.2f", r.Workers2),
 			fmt.Sprintf("Leads under a held snapshot: page %d costs %.2f of the first ones; at most %.0f MiB of heap in use", r.Held.Pages, r.Held.Ratio, r.Held.HeapMiB))
+	}
+	if r.Beside != nil {
+		lines = append(lines, fmt.Sprintf("A cycle of 20 reminders: p99 %.1f ms alone, %.1f ms beside a drain of leads (%.2f)", r.Beside.AloneP99, r.Beside.BesideP99, r.Beside.Ratio))
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(w, line); err != nil {

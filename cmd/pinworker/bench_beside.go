@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pin-platform/pinworker/adapters/postgres"
+	appcalendar "github.com/pin-platform/pinworker/app/calendar"
+	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/ports"
+	"github.com/pin-platform/pinworker/sql/bench"
+)
+
+// benchBeside says how long a cycle of reminders takes, by itself and beside a drain of leads, in a
+// database of its own pool each, as serve has them.
+type benchBeside struct {
+	Cycles    int     `json:"cycles"` // of 20 reminders each
+	AloneP99  float64 `json:"alone_p99_ms"`
+	BesideP99 float64 `json:"beside_p99_ms"`
+	Ratio     float64 `json:"ratio"`
+}
+
+func (b *benchJobs) beside(ctx context.Context, databaseURL string) (result benchBeside, err error) {
+	const each, cycles = 20, 300
+	asOf := benchDay(1000)
+	if err := b.exec(ctx, bench.Statement("fill_reminders"), 2*each*cycles, asOf); err != nil {
+		return result, err
+	}
+	if err := b.exec(ctx, bench.Statement("fill_leads"), b.due, asOf); err != nil {
+		return result, err
+	}
+	for _, statement := range []string{"TRUNCATE crm.outbox, calendar.outbox", "VACUUM ANALYZE", "CHECKPOINT"} {
+		if err := b.exec(ctx, statement); err != nil {
+			return result, err
+		}
+	}
+	calendarDB, err := openBench(databaseURL)
+	if err != nil {
+		return result, err
+	}
+	defer calendarDB.Close()
+	reminders := appcalendar.DispatchReminders{
+		Reminders: postgres.NewCalendar(calendarDB, benchWriter("calendar")).DueReminders, Clock: time.Now,
+		Limits: cycle.Limits{BatchSize: each, MaxBatches: 1, Interval: time.Minute},
+	}
+	tick := cycle.Tick{AsOf: asOf}
+	measure := func(until <-chan struct{}) (p99 float64, n int, err error) {
+		var took []float64
+		for range cycles {
+			tick.Run = ports.NewRunID()
+			began := time.Now()
+			done, err := reminders.Run(ctx, tick)
+			if err != nil {
+				return 0, 0, err
+			}
+			took = append(took, time.Since(began).Seconds()*1000)
+			tick.After = done.Next
+			select {
+			case <-until:
+				until = nil
+				if len(took) > cycles/3 { // enough of them were beside the drain
+					slices.Sort(took)
+					return took[len(took)*99/100], len(took), nil
+				}
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		slices.Sort(took)
+		return took[len(took)*99/100], len(took), nil
+	}
+	if result.AloneP99, _, err = measure(nil); err != nil {
+		return result, err
+	}
+	drained, failed := make(chan struct{}), error(nil)
+	go func() {
+		defer close(drained)
+		leads := appcrm.ExpireLeads{
+			Leads: postgres.NewCRM(b.db, benchWriter("crm")).Due, Clock: time.Now,
+			Limits: cycle.Limits{BatchSize: b.batch, MaxBatches: b.due, Interval: time.Hour},
+		}
+		_, failed = leads.Run(ctx, cycle.Tick{Run: ports.NewRunID(), AsOf: asOf})
+	}()
+	if result.BesideP99, result.Cycles, err = measure(drained); err != nil {
+		return result, err
+	}
+	<-drained
+	result.AloneP99, result.BesideP99 = round3(result.AloneP99), round3(result.BesideP99)
+	result.Ratio = round3(result.BesideP99 / result.AloneP99)
+	return result, failed
+}
