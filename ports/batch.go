@@ -163,5 +163,6 @@ type Message struct {
 	AggregateVersion int
 	ContractVersion  int
 	OccurredAt       time.Time
+	DueAt            time.Time // when what it tells of came due; zero where it has no such moment
 	Payload          []byte // JSON; ids and moments only, no personal data
 }

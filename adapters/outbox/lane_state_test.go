@@ -12,7 +12,7 @@ import (
 func TestStalled_TellsALookOrALaneThatHangs(t *testing.T) {
 	long := time.Now().Add(-time.Hour).UnixNano()
 	newRelay := func() *Relay {
-		return NewRelay(nil, Table{Schema: "crm"}, nil, RelayConfig{PollInterval: time.Second}, slog.New(slog.DiscardHandler))
+		return NewRelay(nil, Table{Schema: "crm"}, nil, RelayConfig{PollInterval: time.Second}, nil, slog.New(slog.DiscardHandler))
 	}
 	t.Run("not begun", func(t *testing.T) {
 		if err := newRelay().Stalled(); err != nil {
@@ -45,7 +45,7 @@ func TestStalled_TellsALookOrALaneThatHangs(t *testing.T) {
 }
 
 func TestRefused_WhatNeverGotAnAnswerIsAnOutage(t *testing.T) {
-	r := NewRelay(nil, Table{}, nil, RelayConfig{Refused: func(error) bool { return true }}, slog.New(slog.DiscardHandler))
+	r := NewRelay(nil, Table{}, nil, RelayConfig{Refused: func(error) bool { return true }}, nil, slog.New(slog.DiscardHandler))
 	for _, err := range []error{errNoAnswer, context.Canceled} {
 		if r.refused(err) {
 			t.Errorf("%v is taken for a refusal", err)
@@ -57,7 +57,7 @@ func TestRefused_WhatNeverGotAnAnswerIsAnOutage(t *testing.T) {
 }
 
 func TestBegin_ALookAtALaneThatIsRunningLeadsToAnotherLook(t *testing.T) {
-	r := NewRelay(nil, Table{}, nil, RelayConfig{}, slog.New(slog.DiscardHandler))
+	r := NewRelay(nil, Table{}, nil, RelayConfig{}, nil, slog.New(slog.DiscardHandler))
 	state, _ := r.begin(lane{topic: "t"})
 	if _, ok := r.begin(lane{topic: "t"}); ok {
 		t.Fatal("two workers on one lane")
@@ -67,17 +67,5 @@ func TestBegin_ALookAtALaneThatIsRunningLeadsToAnotherLook(t *testing.T) {
 	case <-r.wake:
 	default:
 		t.Error("what was committed meanwhile waits for the next poll")
-	}
-}
-
-func TestForget_DropsTheHoldOfAKeyThatHasNothingLeft(t *testing.T) {
-	s := &laneState{held: map[string]*hold{"gone": {}, "here": {}}}
-	held, let := s.heldKeys(time.Now())
-	if len(held) != 0 || len(let) != 2 {
-		t.Fatalf("held %v, let through %v", held, let)
-	}
-	s.forget(let, []row{{key: "here"}})
-	if len(s.held) != 1 || s.held["here"] == nil {
-		t.Errorf("held %v; want the key that is here", s.held)
 	}
 }

@@ -117,14 +117,14 @@ func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
 	return locked, nil
 }
 
-// read returns a lane's first messages, in order, without those of the held keys.
-func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, held []string, limit int) ([]row, error) {
+// read returns a lane's messages behind an id, in order, without those of some keys.
+func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, after int64, without []string, limit int) ([]row, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	rows, err := tx.Query(ctx, `
 		SELECT id, key, uuid, payload FROM `+q.table.name()+`
-		WHERE topic = $1 AND shard = $2 AND key <> ALL ($3)
-		ORDER BY id LIMIT $4`, l.topic, l.shard, held, limit)
+		WHERE topic = $1 AND shard = $2 AND id > $3 AND key <> ALL ($4)
+		ORDER BY id LIMIT $5`, l.topic, l.shard, after, without, limit)
 	if err == nil {
 		var found []row
 		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (w row, err error) {
@@ -137,17 +137,49 @@ func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, held []string, limit
 	return nil, fmt.Errorf("read lane %s: %w", l, err)
 }
 
-// remove deletes what was acked.
-func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) error {
+// remove deletes what was acked, and returns for how long each had been due, by the database's clock,
+// where it had come due at all.
+func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout) // it was acked, whatever comes
 	defer cancel()
-	_, err := tx.Exec(ctx, "DELETE FROM "+q.table.name()+" WHERE topic = $1 AND shard = $2 AND id = ANY ($3)",
-		l.topic, l.shard, ids)
+	rows, err := tx.Query(ctx, "DELETE FROM "+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = ANY ($3)
+		RETURNING extract(epoch FROM clock_timestamp() - due_at)::double precision`, l.topic, l.shard, ids)
+	var lags []time.Duration
+	if err == nil {
+		var seconds []*float64
+		seconds, err = pgx.CollectRows(rows, pgx.RowTo[*float64])
+		for _, s := range seconds {
+			if s != nil {
+				lags = append(lags, time.Duration(*s*float64(time.Second)))
+			}
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("remove acked messages from lane %s: %w", l, err)
+		return nil, fmt.Errorf("remove acked messages from lane %s: %w", l, err)
+	}
+	return lags, nil
+}
+
+// park takes a message that Kafka refuses for good out of its key's way.
+func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	defer cancel()
+	_, err := tx.Exec(ctx, `
+		WITH refused AS (
+			DELETE FROM `+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = $3
+			RETURNING topic, shard, id, key, uuid, created_at, payload, due_at
+		)
+		INSERT INTO `+q.table.parked()+` (topic, shard, id, key, uuid, created_at, payload, due_at, error, attempts, parked_at)
+		SELECT topic, shard, id, key, uuid, created_at, payload, due_at, $4, $5, now() FROM refused`,
+		l.topic, l.shard, id, why, attemptsBeforeParking)
+	if err != nil {
+		return fmt.Errorf("park message %d of lane %s: %w", id, l, err)
 	}
 	return nil
 }
+
+// attemptsBeforeParking is how often a message was sent: in company, then alone.
+const attemptsBeforeParking = 2
 
 // Lag is how far behind an outbox is.
 type Lag struct {
@@ -162,7 +194,7 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) 
 	defer cancel()
 	var lag Lag
 	var oldest *time.Time
-	err := pool.QueryRow(ctx, `SELECT count(*), min(created_at), (SELECT count(*) FROM `+table.parked()+`)
+	err := pool.QueryRow(ctx, `SELECT count(*), min(created_at), (SELECT count(*) FROM `+table.parked()+` WHERE discarded_at IS NULL)
 		FROM `+table.name()).Scan(&lag.Unpublished, &oldest, &lag.Parked)
 	if err != nil {
 		return Lag{}, fmt.Errorf("measure outbox %s: %w", table.Schema, err)

@@ -20,10 +20,27 @@ type RelayConfig struct {
 	BatchSize     int           // messages a round
 	PollInterval  time.Duration // how often an idle relay looks, if nothing wakes it
 	ShutdownGrace time.Duration // how long a stop waits for what is in flight
-	HoldFor       time.Duration // how long a refused message waits at first; up to 60 times as long later
-	// Refused reports whether an error is about the message itself, so that others of its
-	// lane need not wait for it. Any other error is an outage, and backs the lane off.
+	// Refused reports whether an error is about the message itself, so that it is parked and others
+	// of its lane go on. Any other error is an outage, and backs the lane off.
 	Refused func(error) bool
+	// Company is shared by all relays of one Kafka client.
+	Company *Company
+}
+
+// Company keeps what is sent alone apart from all else: Kafka's client puts messages of all lanes
+// and all relays into one batch, and Kafka refuses a whole batch for one of them. It is held for
+// reading while a round has messages in flight, and for writing while one message is sent alone.
+type Company struct{ sync.RWMutex }
+
+// Observer hears what becomes of messages.
+type Observer interface {
+	// Published says that Kafka acknowledged n messages of a topic; lags says for how long those of
+	// them that came due had been so.
+	Published(topic string, n int, lags []time.Duration)
+	// Parked says that Kafka refuses a message for good.
+	Parked(topic string)
+	// HeldUp says that an outage stands in the way of a topic's messages; "" where the database is away.
+	HeldUp(topic string)
 }
 
 // Relay moves one context's outbox to Kafka until it is stopped. Any number of relays, in any
@@ -37,6 +54,7 @@ type Relay struct {
 	lanes     lanes
 	publisher message.Publisher
 	config    RelayConfig
+	observer  Observer
 	log       *slog.Logger
 
 	wake     chan struct{}
@@ -47,10 +65,6 @@ type Relay struct {
 	mu      sync.Mutex
 	state   map[lane]*laneState
 	failing map[string]bool // topics whose lanes are backing off
-
-	// company is held for reading while a round has messages in flight, and for writing while
-	// one message is sent alone: Kafka's client puts messages of all lanes into one batch.
-	company sync.RWMutex
 }
 
 // laneState is what a relay remembers of a lane.
@@ -59,16 +73,10 @@ type laneState struct {
 	again     bool // someone looked while it was running
 	notBefore time.Time
 	backoff   *backoff.ExponentialBackOff
-	held      map[string]*hold // keys whose head is refused
-	progress  atomic.Int64     // UnixNano of the last sign of life of its worker
+	progress  atomic.Int64 // UnixNano of the last sign of life of its worker
 }
 
 func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }
-
-type hold struct {
-	until   time.Time
-	backoff *backoff.ExponentialBackOff
-}
 
 // rounds is how many lanes a relay works on at once: as many connections does it need, and
 // one more to look.
@@ -76,11 +84,14 @@ const rounds = Shards
 
 // NewRelay returns the relay of an outbox. The publisher stays the caller's to close, after
 // Run has returned.
-func NewRelay(pool *pgxpool.Pool, table Table, publisher message.Publisher, config RelayConfig, log *slog.Logger) *Relay {
+func NewRelay(
+	pool *pgxpool.Pool, table Table, publisher message.Publisher, config RelayConfig, observer Observer, log *slog.Logger,
+) *Relay {
 	return &Relay{
 		lanes:     lanes{pool: pool, table: table},
 		publisher: publisher,
 		config:    config,
+		observer:  observer,
 		log:       log.With("outbox", table.Schema),
 		wake:      make(chan struct{}, 1),
 		outgoing:  &subscriber{messages: make(chan *message.Message)},
@@ -179,7 +190,7 @@ func (r *Relay) begin(l lane) (*laneState, bool) {
 	defer r.mu.Unlock()
 	state := r.state[l]
 	if state == nil {
-		state = &laneState{backoff: newBackoff(200*time.Millisecond, 10*time.Second), held: make(map[string]*hold)}
+		state = &laneState{backoff: newBackoff(200*time.Millisecond, 10*time.Second)}
 		r.state[l] = state
 	}
 	if state.running || time.Now().Before(state.notBefore) {
@@ -241,6 +252,9 @@ func (r *Relay) report(topic string, err error) {
 	failing := r.failing[topic]
 	r.failing[topic] = err != nil
 	r.mu.Unlock()
+	if err != nil {
+		r.observer.HeldUp(topic)
+	}
 	switch {
 	case err != nil && !failing:
 		r.log.Warn("outbox relay is held up: messages wait and are tried again", "topic", topic, "error", err)

@@ -40,6 +40,45 @@ type world struct {
 	pool  *pgxpool.Pool // under the worker's role
 	owner *pgxpool.Pool
 	log   *journal
+
+	mu                sync.Mutex // what its relays tell
+	published, parked int
+	lags              []time.Duration
+}
+
+func (w *world) Published(_ string, n int, lags []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published += n
+	w.lags = append(w.lags, lags...)
+}
+
+func (w *world) Parked(string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.parked++
+}
+
+func (*world) HeldUp(string) {}
+
+// told returns how many messages were said to be published, and to be parked.
+func (w *world) told() (published, parked int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.published, w.parked
+}
+
+// onList returns the ids of what is parked.
+func (w *world) onList() (ids []uuid.UUID) {
+	w.Helper()
+	list, err := outbox.ListParked(w.Context(), w.pool, table)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, p := range list {
+		ids = append(ids, p.Message)
+	}
+	return ids
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,8 +135,8 @@ func about(key, version int) ports.Message {
 func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *outbox.Relay, halt, stop func()) {
 	w.Helper()
 	relay = outbox.NewRelay(w.pool, table, publisher, outbox.RelayConfig{
-		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, HoldFor: 50 * time.Millisecond, Refused: kafka.Refused,
-	}, slog.New(w.log))
+		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused, Company: &outbox.Company{},
+	}, w, slog.New(w.log))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
@@ -266,7 +305,7 @@ func TestRelay_WaitsForAKafkaThatIsAwayAndLosesNothing(t *testing.T) {
 	w.eventually("the end of the outage is told", func() bool { return w.log.count("goes on") > 0 })
 }
 
-func TestRelay_ARefusedMessageWaitsWhileOtherKeysGoOn(t *testing.T) {
+func TestRelay_WhatKafkaRefusesForGoodIsParkedAndAllElseGoesOn(t *testing.T) {
 	for what, poison := range map[string]func(*world){
 		"too large for Kafka": func(w *world) {
 			m := about(0, 1)
@@ -284,90 +323,158 @@ func TestRelay_ARefusedMessageWaitsWhileOtherKeysGoOn(t *testing.T) {
 			w := newWorld(t)
 			broker := w.kafka(0)
 			poison(w)
-			w.write(t.Context(), about(0, 2)) // of the same key: it must not overtake
+			w.write(t.Context(), about(0, 2)) // of the same key
 			const others = 64                 // enough for every lane to have some
 			for key := range others {
 				w.write(t.Context(), about(key+1, 1), about(key+1, 2))
 			}
 			w.relay(w.publisher(broker.Brokers()), time.Second)
-			key := about(0, 1).Key
-			w.eventually("only the refused key waits", func() bool {
-				return maps.Equal(w.waiting(), map[string]int{key: 2})
-			})
-			if records := w.read(broker); len(records) != others*2 {
-				t.Errorf("%d records; want %d", len(records), others*2)
+			w.empty()
+			if records := w.read(broker); len(records) != others*2+1 {
+				t.Errorf("%d records; want %d: all but the poison", len(records), others*2+1)
 			}
-			w.write(t.Context(), about(100, 1))
-			w.eventually("a message that comes later goes on too", func() bool {
-				return maps.Equal(w.waiting(), map[string]int{key: 2})
-			})
-			if n := w.log.count("is refused"); n != 1 {
-				t.Errorf("the refusal was told %d times; want once", n)
+			if got, want := w.onList(), []uuid.UUID{about(0, 1).ID}; !slices.Equal(got, want) {
+				t.Errorf("parked %v; want %v", got, want)
+			}
+			if n := w.log.count("is parked"); n != 1 {
+				t.Errorf("it was told %d times; want once", n)
+			}
+			if published, parked := w.told(); published != others*2+1 || parked != 1 {
+				t.Errorf("told of %d published and %d parked", published, parked)
 			}
 		})
 	}
 }
 
-func TestRelay_TriesARefusedMessageAgain(t *testing.T) {
+// Kafka refuses a whole batch of records for one of them.
+func TestRelay_OneOversizeAmong999SoundOnesIsParkedAlone(t *testing.T) {
+	w := newWorld(t)
+	broker := w.kafka(0)
+	batch := make([]ports.Message, 1000)
+	for key := range batch {
+		batch[key] = about(key, 1)
+	}
+	batch[500].Payload = make([]byte, 2<<20)
+	w.write(t.Context(), batch...)
+	w.relay(w.publisher(broker.Brokers()), time.Second)
+	w.empty()
+	if got := w.onList(); len(got) != 1 || got[0] != batch[500].ID {
+		t.Errorf("parked %v; want the oversize alone", got)
+	}
+	if records := w.read(broker); len(records) != 999 {
+		t.Errorf("%d records; want 999", len(records))
+	}
+}
+
+func TestRelay_ATransientErrorParksNothing(t *testing.T) {
 	w := newWorld(t)
 	p := &publisher{answer: func(_ *message.Message, attempt int) error {
 		if attempt <= 3 {
-			return errRefused
+			return &kafka.PublishError{Topic: topic, Err: errors.New("not enough replicas")}
 		}
 		return nil
 	}}
 	w.write(t.Context(), about(1, 1))
 	w.relay(p, time.Second)
 	w.empty()
-	if got := p.attempts(about(1, 1)); got != 4 {
-		t.Errorf("%d attempts; want 4", got)
+	if got := w.onList(); len(got) > 0 || p.attempts(about(1, 1)) != 4 {
+		t.Errorf("parked %v, %d attempts; want none parked, and the 4th to go through", got, p.attempts(about(1, 1)))
 	}
 }
 
-func TestRelay_ManyRefusedKeysDoNotStandInTheWayOfSoundOnes(t *testing.T) {
+func TestParked_IsReleasedOrDiscardedWithAReasonThatIsKept(t *testing.T) {
 	w := newWorld(t)
-	const refused, sound = 900, 50
-	bad := make(map[string]bool)
-	var batch []ports.Message
-	for key := range refused {
-		bad[about(key, 1).ID.String()] = true
-		batch = append(batch, about(key, 1))
-	}
-	for key := range sound {
-		batch = append(batch, about(refused+key, 1))
-	}
-	w.write(t.Context(), batch...)
-	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
-		if bad[m.UUID] {
+	bad := true
+	var mu sync.Mutex
+	w.relay(&publisher{answer: func(*message.Message, int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if bad {
 			return errRefused
 		}
 		return nil
 	}}, time.Second)
-	w.eventually("only the refused wait", func() bool { return len(w.waiting()) == refused })
-	w.write(t.Context(), about(refused+sound, 1))
-	w.eventually("a sound one that comes later goes on as well", func() bool { return len(w.waiting()) == refused })
+	w.write(t.Context(), about(1, 1), about(2, 1))
+	w.eventually("both are parked", func() bool { return len(w.onList()) == 2 })
+	mu.Lock()
+	bad = false
+	mu.Unlock()
+	if err := outbox.Release(t.Context(), w.pool, table, about(1, 1).ID); err != nil {
+		t.Error(err)
+	}
+	if err := outbox.Discard(t.Context(), w.pool, table, about(2, 1).ID, "superseded"); err != nil {
+		t.Error(err)
+	}
+	w.eventually("the released one is published", func() bool { published, _ := w.told(); return published == 1 })
+	if got := w.onList(); len(got) > 0 {
+		t.Errorf("still on the list: %v", got)
+	}
+	var reason string
+	if err := w.owner.QueryRow(t.Context(), "SELECT discard_reason FROM crm.outbox_parked").Scan(&reason); err != nil || reason != "superseded" {
+		t.Errorf("kept %q, %v; want the discarded one with its reason", reason, err)
+	}
+	for _, decide := range []func() error{
+		func() error { return outbox.Release(t.Context(), w.pool, table, about(2, 1).ID) },
+		func() error { return outbox.Discard(t.Context(), w.pool, table, about(9, 1).ID, "never was") },
+	} {
+		if err := decide(); !errors.Is(err, outbox.ErrNotParked) {
+			t.Errorf("error %v; want ErrNotParked", err)
+		}
+	}
 }
 
-func TestRelay_WhatIsRefusedInCompanyIsSentAgainAlone(t *testing.T) {
+func TestRelay_AHotKeyNeitherLosesItsOrderNorHoldsOthersBack(t *testing.T) {
 	w := newWorld(t)
-	poison := about(1, 1)
-	var batch []ports.Message
-	for key := range 30 {
-		batch = append(batch, about(key, 1))
+	const hot = 2000
+	batch := make([]ports.Message, hot)
+	for i := range batch {
+		batch[i] = about(0, i+1)
 	}
 	w.write(t.Context(), batch...)
-	// Kafka refuses a whole batch of records for one of them.
-	p := &publisher{}
-	p.answer = func(m *message.Message, attempt int) error {
-		if m.UUID == poison.ID.String() || attempt == 1 {
-			return errRefused
-		}
-		return nil
+	others := make([]ports.Message, 64)
+	for key := range others {
+		others[key] = about(key+1, 1)
 	}
-	w.relay(p, time.Second)
-	w.eventually("only the poison waits", func() bool {
-		return maps.Equal(w.waiting(), map[string]int{poison.Key: 1})
-	})
+	w.write(t.Context(), others...)
+	var mu sync.Mutex
+	var order []string
+	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, m.Metadata.Get("ce_subject")+"/"+m.Metadata.Get("ce_aggregateversion"))
+		return nil
+	}}, time.Second)
+	w.empty()
+	last, behind := 0, 0
+	for i, sent := range order {
+		subject, version, _ := strings.Cut(sent, "/")
+		if subject != about(0, 1).Subject.String() {
+			behind = i
+			continue
+		}
+		if n, err := strconv.Atoi(version); err != nil || n != last+1 {
+			t.Fatalf("the hot key's %s came after %d", version, last)
+		}
+		last++
+	}
+	if last != hot || behind > hot/4 {
+		t.Errorf("%d of the hot key; the last of the others was number %d of all: they waited for it", last, behind)
+	}
+}
+
+func TestRelay_TellsForHowLongAMessageHasBeenDue(t *testing.T) {
+	w := newWorld(t)
+	overdue, other := about(1, 1), about(2, 1)
+	overdue.DueAt = time.Now().Add(-time.Hour)
+	w.write(t.Context(), overdue, other)
+	w.relay(&publisher{answer: func(*message.Message, int) error { return nil }}, time.Second)
+	w.empty()
+	w.eventually("both are told", func() bool { published, _ := w.told(); return published == 2 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.lags) != 1 || w.lags[0] < time.Hour || w.lags[0] > 2*time.Hour {
+		t.Errorf("lags %v; want one of about an hour", w.lags)
+	}
 }
 
 func TestRelay_DeletesOnlyWhatWasAcked(t *testing.T) {
@@ -502,8 +609,8 @@ func TestRelay_WakesAtACommit(t *testing.T) {
 	w := newWorld(t)
 	broker := w.kafka(0)
 	relay := outbox.NewRelay(w.pool, table, w.publisher(broker.Brokers()), outbox.RelayConfig{
-		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused,
-	}, slog.New(w.log))
+		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused, Company: &outbox.Company{},
+	}, w, slog.New(w.log))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()

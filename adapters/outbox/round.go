@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // round locks a lane, sends its first messages, deletes those that were acked, and answers
@@ -31,43 +31,73 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone
 	if err != nil || !locked {
 		return 0, 0, err
 	}
-	held, let := state.heldKeys(time.Now())
-	rows, err := r.lanes.read(work, tx, l, held, r.config.BatchSize)
-	if err != nil {
+	rows, err := r.take(work, tx, l)
+	if err != nil || len(rows) == 0 {
 		return 0, 0, err
 	}
-	if len(rows) < r.config.BatchSize {
-		state.forget(let, rows)
-	}
-	if len(rows) == 0 {
-		return 0, 0, nil
-	}
 	sent, outage := r.send(ctx, work, rows, state)
-	state.hold(sent, time.Now(), r.config.HoldFor, func(row row, why error) {
-		r.log.Error("outbox message is refused: it waits and is tried again", "topic", l.topic,
+	for row, why := range sent.refused {
+		if err := r.lanes.park(work, tx, l, row.id, why.Error()); err != nil {
+			return len(rows), 0, errors.Join(outage, err)
+		}
+		r.observer.Parked(l.topic)
+		r.log.Error("outbox message is parked: Kafka refuses it for good", "topic", l.topic,
 			"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
-	})
-	if len(sent.acked) == 0 {
-		return len(rows), 0, outage
 	}
-	if err := r.lanes.remove(work, tx, l, sent.acked); err != nil {
-		return len(rows), 0, errors.Join(outage, err)
+	if len(sent.acked) > 0 {
+		lags, err := r.lanes.remove(work, tx, l, sent.acked)
+		if err != nil {
+			return len(rows), 0, errors.Join(outage, err)
+		}
+		r.observer.Published(l.topic, len(sent.acked), lags)
 	}
-	return len(rows), len(sent.acked), outage
+	return len(rows), len(sent.acked) + len(sent.refused), outage
+}
+
+// keyShare is how many messages of one key a round sends at most: one after the other, while those
+// of other keys go side by side.
+const keyShare = 20
+
+// take reads what a round sends. A key that has more than its share does not fill the round: what
+// lies behind its messages is read on, without it.
+func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane) ([]row, error) {
+	rows := make([]row, 0, r.config.BatchSize)
+	shares, full := make(map[string]int), []string{}
+	after := int64(0)
+	for len(rows) < r.config.BatchSize {
+		limit := r.config.BatchSize - len(rows)
+		page, err := r.lanes.read(ctx, tx, l, after, full, limit)
+		if err != nil {
+			return nil, err
+		}
+		crowded := false
+		for _, row := range page {
+			after = row.id
+			switch shares[row.key]++; {
+			case shares[row.key] <= keyShare:
+				rows = append(rows, row)
+			case shares[row.key] == keyShare+1:
+				full, crowded = append(full, row.key), true
+			}
+		}
+		if len(page) < limit || !crowded {
+			break
+		}
+	}
+	return rows, nil
 }
 
 // sent is what became of a round's messages.
 type sent struct {
 	acked   []int64
-	keys    map[string]bool // of the acked
-	refused map[*row]error  // refused even when sent alone
+	refused map[*row]error // refused even when sent alone
 }
 
 // send emits messages, one in flight a key, and waits for all that it emitted. Kafka refuses
 // whole batches of records, so what was refused in company is sent once more alone. The
 // error is the outage that ended it early.
 func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (sent, error) {
-	result := sent{keys: make(map[string]bool), refused: make(map[*row]error)}
+	result := sent{refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
 	heads := make([]*row, 0, len(rows))
 	for i := range rows {
@@ -86,10 +116,9 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 	var outage error
 	ack := func(w *row) {
 		result.acked = append(result.acked, w.id)
-		result.keys[w.key] = true
 	}
-	state.alive(r.company.RLock)
-	leave := sync.OnceFunc(r.company.RUnlock)
+	state.alive(r.config.Company.RLock)
+	leave := sync.OnceFunc(r.config.Company.RUnlock)
 	defer leave()
 	for _, head := range heads {
 		f.emit(work, head)
@@ -116,10 +145,10 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		if outage != nil || ctx.Err() != nil {
 			break
 		}
-		state.alive(r.company.Lock)
+		state.alive(r.config.Company.Lock)
 		f.emit(work, suspect)
 		w, err := f.wait(work)
-		r.company.Unlock()
+		r.config.Company.Unlock()
 		switch {
 		case w == nil:
 			return result, err
@@ -156,51 +185,6 @@ func (s *laneState) alive(wait func()) {
 	wait()
 	close(done)
 	s.progressed()
-}
-
-// retries is how many of the keys that were refused are tried again in one round. More would
-// keep the sound ones behind them waiting.
-const retries = 10
-
-// heldKeys returns the keys to pass over: those that are held, and those whose time is up but for
-// a few, which are let through.
-func (s *laneState) heldKeys(now time.Time) (held, let []string) {
-	held = make([]string, 0, len(s.held)) // not nil, which would be null in SQL
-	for key, hold := range s.held {
-		if !now.Before(hold.until) && len(let) < retries {
-			let = append(let, key)
-		} else {
-			held = append(held, key)
-		}
-	}
-	return held, let
-}
-
-// forget drops the holds of keys that were let through and have no message any more: another
-// relay has delivered it.
-func (s *laneState) forget(let []string, rows []row) {
-	for _, key := range let {
-		if !slices.ContainsFunc(rows, func(w row) bool { return w.key == key }) {
-			delete(s.held, key)
-		}
-	}
-}
-
-// hold makes the keys of refused messages wait, each with its own backoff, and forgets the
-// waits of keys that went on.
-func (s *laneState) hold(result sent, now time.Time, first time.Duration, refused func(row, error)) {
-	for key := range result.keys {
-		delete(s.held, key)
-	}
-	for w, err := range result.refused {
-		h := s.held[w.key]
-		if h == nil {
-			h = &hold{backoff: newBackoff(first, 60*first)}
-			s.held[w.key] = h
-			refused(*w, err)
-		}
-		h.until = now.Add(h.backoff.NextBackOff())
-	}
 }
 
 // flight is what is under way between a round and the forwarder's handler.

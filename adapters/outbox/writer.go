@@ -57,7 +57,10 @@ func (w *Writer) wrap(ctx context.Context, run ports.RunID, messages []ports.Mes
 		begin := len(text)
 		text = appendEnvelope(text, w.source, run, m, traced)
 		wrapped[i] = message.NewMessageWithContext(
-			context.WithValue(ctx, envelopeKey{}, envelope{topic: m.Topic, key: m.Key, id: pgtype.UUID{Bytes: m.ID, Valid: true}}),
+			context.WithValue(ctx, envelopeKey{}, envelope{
+				topic: m.Topic, key: m.Key, id: pgtype.UUID{Bytes: m.ID, Valid: true},
+				due: pgtype.Timestamptz{Time: m.DueAt, Valid: !m.DueAt.IsZero()},
+			}),
 			"", text[begin:len(text):len(text)],
 		)
 	}
@@ -69,6 +72,7 @@ type envelope struct {
 	topic string
 	key   string
 	id    pgtype.UUID
+	due   pgtype.Timestamptz
 }
 
 type envelopeKey struct{}
@@ -80,18 +84,18 @@ type schema struct{ table Table }
 func (s schema) InsertQuery(_ string, messages message.Messages) (watermillsql.Query, error) {
 	n := len(messages)
 	topics, shards, keys := make([]string, n), make([]int16, n), make([]string, n)
-	ids, payloads := make([]pgtype.UUID, n), make([][]byte, n)
+	ids, payloads, due := make([]pgtype.UUID, n), make([][]byte, n), make([]pgtype.Timestamptz, n)
 	for i, m := range messages {
 		row, ok := m.Context().Value(envelopeKey{}).(envelope)
 		if !ok {
 			return watermillsql.Query{}, errors.New("a message came past Writer")
 		}
-		topics[i], shards[i], keys[i], ids[i], payloads[i] = row.topic, shardOf(row.key), row.key, row.id, m.Payload
+		topics[i], shards[i], keys[i], ids[i], payloads[i], due[i] = row.topic, shardOf(row.key), row.key, row.id, m.Payload, row.due
 	}
 	return watermillsql.Query{
-		Query: "INSERT INTO " + s.table.name() + " (topic, shard, key, uuid, payload) " +
-			"SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[])",
-		Args: []any{topics, shards, keys, ids, payloads},
+		Query: "INSERT INTO " + s.table.name() + " (topic, shard, key, uuid, payload, due_at) " +
+			"SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::timestamptz[])",
+		Args: []any{topics, shards, keys, ids, payloads, due},
 	}, nil
 }
 

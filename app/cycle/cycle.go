@@ -76,7 +76,8 @@ type Summary struct {
 // A page that the database refuses is gone over one item at a time; the item that fails
 // alone is left out. A page that an infrastructure fault rolled back is passed over until
 // the next cycle. Both count toward MaxBatches. The cycle fails where not even a claim can
-// be had, twice in a row, and does not begin where a limit is out of range (LimitError).
+// be had, twice in a row, or where its last page was rolled back so; it does not begin where a
+// limit is out of range (LimitError).
 //
 // count hears of each item that was committed; it may be nil.
 func Drain[A, E any](
@@ -103,7 +104,7 @@ func Drain[A, E any](
 		claim.After, d.done.Next = outcome.Next, outcome.Next
 	}
 	d.done.Capped = true
-	return d.done, nil
+	return d.done, d.last
 }
 
 type drain[A, E any] struct {
@@ -111,6 +112,7 @@ type drain[A, E any] struct {
 	rule  ports.Rule[A, E]
 	count func(ports.Transitioned[A, E])
 	done  Summary
+	last  error // the fault that rolled the last unit back
 
 	tick     Tick
 	interval time.Duration
@@ -121,6 +123,7 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 	if err := ctx.Err(); err != nil {
 		return ports.Outcome[A, E]{}, err
 	}
+	d.last = nil
 	outcome, err := d.due.Transition(ctx, claim, d.rule)
 	if err != nil && outcome.Claimed == 0 && ctx.Err() == nil {
 		// No page was touched: a connection may have died since the last one. A second try
@@ -140,6 +143,7 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 		if outcome.Claimed == 0 || ctx.Err() != nil {
 			return outcome, err
 		}
+		d.last = err
 		return outcome, nil
 	}
 	for _, applied := range outcome.Applied {

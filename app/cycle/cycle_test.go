@@ -277,3 +277,11 @@ func TestDrain_EndsWhereTheCursorDoesNotMoveOn(t *testing.T) {
 		}
 	}
 }
+
+func TestDrain_ACycleWhoseOnlyPageWasRolledBackHasFailed(t *testing.T) {
+	q := &queue{items: 3, fault: map[int]error{1: errDeadlock}}
+	got, err := drain(t, q, 3, 1)
+	if !errors.Is(err, errDeadlock) || got.Faults != 1 || got.Applied != 0 {
+		t.Errorf("summary %+v, %v; want the fault to end the cycle", got, err)
+	}
+}

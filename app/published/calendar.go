@@ -48,6 +48,7 @@ func Reminded(after calendar.DueReminder, _ []calendar.Event) ([]ports.Message, 
 		AggregateVersion: r.Version,
 		ContractVersion:  1,
 		OccurredAt:       r.SentAt,
+		DueAt:            r.DueAt,
 	}, ReminderDueEvent{
 		ContractVersion: 1,
 		ReminderID:      r.ID,
@@ -100,6 +101,10 @@ type CalendarEventStatusChangedEvent struct {
 // order.
 func BookingEnded(after calendar.Booking, _ []calendar.Event) ([]ports.Message, error) {
 	a, slot := after.Appointment.Snapshot(), after.Slot.Snapshot()
+	var due time.Time
+	if a.Status == calendar.AppointmentExpired {
+		due = a.PendingExpiresAt
+	}
 	cancelled, err := message("AppointmentCancelledEvent", ports.Message{
 		Topic:            TopicAppointmentCancelled,
 		Key:              a.ID.String(),
@@ -109,6 +114,7 @@ func BookingEnded(after calendar.Booking, _ []calendar.Event) ([]ports.Message, 
 		AggregateVersion: a.Version,
 		ContractVersion:  1,
 		OccurredAt:       a.UpdatedAt,
+		DueAt:            due,
 	}, AppointmentCancelledEvent{
 		ContractVersion: 1,
 		AppointmentID:   a.ID,
@@ -127,6 +133,7 @@ func BookingEnded(after calendar.Booking, _ []calendar.Event) ([]ports.Message, 
 		return nil, err
 	}
 	changed, err := eventStatus(after.Event)
+	changed.DueAt = due
 	return []ports.Message{cancelled, changed}, err
 }
 

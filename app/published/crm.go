@@ -36,6 +36,7 @@ func LeadExpired(after crm.Lead, _ []crm.Event) ([]ports.Message, error) {
 		AggregateVersion: lead.Version,
 		ContractVersion:  contractVersion,
 		OccurredAt:       lead.ExpiredAt,
+		DueAt:            lead.ExpiresAt,
 	}, LeadExpiredEvent{
 		ContractVersion: contractVersion,
 		LeadID:          lead.ID,

@@ -38,6 +38,10 @@ type PromotionTarget struct {
 // PurchaseChanged announces what a purchase has become.
 func PurchaseChanged(after promotion.PromotionPurchase, _ []promotion.Event) ([]ports.Message, error) {
 	p := after.Snapshot()
+	var due time.Time
+	if p.Status == promotion.Expired {
+		due = p.EndsAt
+	}
 	targets := make([]PromotionTarget, len(p.Targets))
 	for i, target := range p.Targets {
 		targets[i] = PromotionTarget{target.Type, target.ID}
@@ -51,6 +55,7 @@ func PurchaseChanged(after promotion.PromotionPurchase, _ []promotion.Event) ([]
 		AggregateVersion: p.Version,
 		ContractVersion:  1,
 		OccurredAt:       p.UpdatedAt,
+		DueAt:            due,
 	}, PromotionPurchaseChangedKafkaEvent{
 		ContractVersion: 1,
 		PurchaseID:      p.ID,

@@ -6,6 +6,7 @@ package published
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -43,7 +44,12 @@ func optional[T comparable](value T) *T {
 	return &value
 }
 
-// Topics are all topics that the contexts publish to.
-var Topics = []string{
-	TopicReminderDue, TopicAppointmentCancelled, TopicEventStatusChanged, TopicPurchaseChanged, TopicLeadExpired,
-}
+// Topics are all topics that the contexts publish to, in order; TopicsOf are a context's.
+var (
+	Topics   = slices.Concat(TopicsOf["calendar"], TopicsOf["promotion"], TopicsOf["crm"])
+	TopicsOf = map[string][]string{
+		"calendar":  {TopicReminderDue, TopicAppointmentCancelled, TopicEventStatusChanged},
+		"promotion": {TopicPurchaseChanged},
+		"crm":       {TopicLeadExpired},
+	}
+)

@@ -351,10 +351,10 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 		}
 		return n
 	}
-	if n := pending(); n != 15 {
-		t.Errorf("%d pending; want 5 of each context", n)
+	if n := pending(); n != 18 {
+		t.Errorf("%d pending; want 6 of each context", n)
 	}
-	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 15 || got.Migrations[0].Set != "platform" {
+	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 18 || got.Migrations[0].Set != "platform" {
 		t.Errorf("applied %+v; want the platform's set, then the worker's", got)
 	}
 	if n := pending(); n != 0 {
@@ -363,14 +363,14 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "migrate", "up"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	for range 4 {
+	for range 5 {
 		done[migrationList](t, "migrate", "down", "--yes")
 	}
 	if code, stdout, _ := pinworker(t, "migrate", "down", "--yes"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 12 {
-		t.Errorf("applied %+v again; want the worker's 4 of each context", got)
+	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 15 {
+		t.Errorf("applied %+v again; want the worker's 5 of each context", got)
 	}
 }
 

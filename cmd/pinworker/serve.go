@@ -81,6 +81,7 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 				loops.Go(func() error { return c.relay.Run(ctx) })
 			}
 		}
+		loops.Go(func() error { w.watchOutboxes(ctx); return nil })
 		if len(w.contexts) == 0 {
 			w.log.Warn("nothing to do: every job is disabled")
 		}

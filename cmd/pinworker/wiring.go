@@ -24,6 +24,7 @@ import (
 	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
 	apppromotion "github.com/pin-platform/pinworker/app/promotion"
+	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/app/verify"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 	"github.com/pin-platform/pinworker/domain/calendar"
@@ -39,6 +40,8 @@ type worker struct {
 	metrics   *prometheus.Registry
 	publisher *kafka.Publisher
 	sinks     telemetry.Sinks
+	outboxes  *telemetry.Outbox
+	company   outbox.Company // of all that share the publisher
 
 	contexts []*boundedContext // those that have a job
 	// The operations that race against the jobs, for the demo, the simulator and tests.
@@ -84,6 +87,7 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 	w.sinks = telemetry.Sinks{
 		Log: log, Tracer: sdktrace.NewTracerProvider().Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
+	w.outboxes = telemetry.NewOutbox(w.metrics)
 	w.publisher = kafka.NewPublisher(kafka.Config{
 		Brokers: s.Kafka.Brokers, ClientID: s.Kafka.ClientID, KeyHeader: outbox.HeaderPartitionKey,
 	})
@@ -182,8 +186,8 @@ func (w *worker) addContext(name, databaseURL string, s settings.Settings) (*bou
 	}
 	c.relay = outbox.NewRelay(db.Pool, c.table, w.publisher, outbox.RelayConfig{
 		BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
-		ShutdownGrace: s.Relay.ShutdownGrace, HoldFor: 5 * time.Second, Refused: kafka.Refused,
-	}, w.log)
+		ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused, Company: &w.company,
+	}, w.outboxes, w.log)
 	c.writer = outbox.NewWriter(c.table, "pin/"+name, c.relay.Wake)
 	w.contexts = append(w.contexts, c)
 	return c, nil
@@ -223,6 +227,28 @@ func addJob[A, E, R any](
 	}
 	w.sinks.Jobs.Interval(name, s.Interval)
 	c.jobs = append(c.jobs, j)
+}
+
+// watchOutboxes sets the outboxes' gauges now and then, until ctx ends.
+func (w *worker) watchOutboxes(ctx context.Context) {
+	const pause = 15 * time.Second
+	for {
+		for _, c := range w.contexts {
+			backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
+			if err != nil { // the relay tells of an outage
+				continue
+			}
+			for _, b := range backlogs {
+				w.outboxes.Depth(c.name, b.Topic, b.Waiting, b.Parked)
+			}
+			w.outboxes.Oldest(c.name, oldest)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 func verifying[A verify.Aggregate[A, S, E], S, E any](

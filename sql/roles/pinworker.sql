@@ -19,6 +19,7 @@ BEGIN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO pinworker', context);
         EXECUTE format('GRANT SELECT, INSERT ON %I.domain_events TO pinworker', context);
         EXECUTE format('GRANT SELECT, INSERT, DELETE ON %1$I.outbox, %1$I.outbox_parked TO pinworker', context);
+        EXECUTE format('GRANT UPDATE (discarded_at, discard_reason) ON %I.outbox_parked TO pinworker', context);
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I.quarantine TO pinworker', context);
         EXECUTE format('GRANT SELECT ON %I.goose_worker TO pinworker', context); -- whether the schema is up to date
     END LOOP;

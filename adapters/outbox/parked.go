@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Parked is a message that Kafka refuses for good.
+type Parked struct {
+	Topic     string
+	Key       string
+	Message   uuid.UUID // its ce_id
+	CreatedAt time.Time
+	ParkedAt  time.Time
+	Error     string
+	Attempts  int
+	Size      int // bytes, in its envelope
+}
+
+// ErrNotParked says that no parked message has the id.
+var ErrNotParked = errors.New("no message of this id is parked")
+
+// ListParked returns what is parked, the oldest first.
+func ListParked(ctx context.Context, pool *pgxpool.Pool, table Table) ([]Parked, error) {
+	rows, err := pool.Query(ctx, `SELECT topic, key, uuid, created_at, parked_at, error, attempts, length(payload)
+		FROM `+table.parked()+` WHERE discarded_at IS NULL ORDER BY parked_at, topic, shard, id`)
+	if err == nil {
+		var list []Parked
+		list, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (p Parked, err error) {
+			err = r.Scan(&p.Topic, &p.Key, (*[16]byte)(&p.Message), &p.CreatedAt, &p.ParkedAt, &p.Error, &p.Attempts, &p.Size)
+			p.CreatedAt, p.ParkedAt = p.CreatedAt.UTC(), p.ParkedAt.UTC()
+			return p, err
+		})
+		if err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("list what is parked in %s: %w", table.Schema, err)
+}
+
+// Release puts a parked message back, behind what waits by now: the next round sends it again. It
+// returns ErrNotParked.
+func Release(ctx context.Context, pool *pgxpool.Pool, table Table, id uuid.UUID) error {
+	tag, err := pool.Exec(ctx, `
+		WITH released AS (
+			DELETE FROM `+table.parked()+` WHERE uuid = $1 AND discarded_at IS NULL
+			RETURNING topic, shard, key, uuid, created_at, payload, due_at
+		)
+		INSERT INTO `+table.name()+` (topic, shard, key, uuid, created_at, payload, due_at)
+		SELECT topic, shard, key, uuid, created_at, payload, due_at FROM released`, [16]byte(id))
+	return parkedOr(err, tag.RowsAffected(), "release", id)
+}
+
+// Discard decides that a parked message is not to be sent, and keeps it with the reason. It returns
+// ErrNotParked.
+func Discard(ctx context.Context, pool *pgxpool.Pool, table Table, id uuid.UUID, reason string) error {
+	tag, err := pool.Exec(ctx, "UPDATE "+table.parked()+` SET discarded_at = now(), discard_reason = $2
+		WHERE uuid = $1 AND discarded_at IS NULL`, [16]byte(id), reason)
+	return parkedOr(err, tag.RowsAffected(), "discard", id)
+}
+
+func parkedOr(err error, found int64, act string, id uuid.UUID) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s message %s: %w", act, id, err)
+	case found == 0:
+		return ErrNotParked
+	}
+	return nil
+}
+
+// Backlog is how much of a topic waits.
+type Backlog struct {
+	Topic   string
+	Waiting int // at most BacklogCap are counted
+	Parked  int
+}
+
+// BacklogCap is where counting what waits of a topic ends: more is a backlog all the same.
+const BacklogCap = 10_000
+
+// Depth tells how much waits, by topic, and for how long the oldest message has, by the database's
+// clock. It counts no more than BacklogCap a topic, and costs little on a long queue.
+func Depth(ctx context.Context, pool *pgxpool.Pool, table Table, topics []string) (backlogs []Backlog, oldest time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	rows, err := pool.Query(ctx, `
+		SELECT t.topic,
+		       (SELECT count(*) FROM (SELECT FROM `+table.name()+` AS o WHERE o.topic = t.topic LIMIT $2) AS capped),
+		       (SELECT count(*) FROM `+table.parked()+` AS p WHERE p.topic = t.topic AND p.discarded_at IS NULL),
+		       coalesce(extract(epoch FROM clock_timestamp() - (
+		           SELECT min(head.created_at) FROM generate_series(0, $3::integer - 1) AS s (shard)
+		           CROSS JOIN LATERAL (
+		               SELECT o.created_at FROM `+table.name()+` AS o WHERE o.topic = t.topic AND o.shard = s.shard ORDER BY o.id LIMIT 1
+		           ) AS head
+		       )), 0)::double precision
+		FROM unnest($1::text[]) AS t (topic)`, topics, BacklogCap, Shards)
+	if err == nil {
+		backlogs, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (b Backlog, err error) {
+			var seconds float64
+			err = r.Scan(&b.Topic, &b.Waiting, &b.Parked, &seconds)
+			oldest = max(oldest, time.Duration(seconds*float64(time.Second)))
+			return b, err
+		})
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("measure outbox %s: %w", table.Schema, err)
+	}
+	return backlogs, oldest, nil
+}

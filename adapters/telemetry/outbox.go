@@ -1,0 +1,73 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Outbox observes the contexts' outboxes and their relays (spec: interface, metrics).
+type Outbox struct {
+	backlog   *prometheus.GaugeVec
+	parked    *prometheus.GaugeVec
+	oldest    *prometheus.GaugeVec
+	published *prometheus.CounterVec
+	errors    *prometheus.CounterVec
+	dueToAck  *prometheus.HistogramVec
+}
+
+// NewOutbox registers the metrics.
+func NewOutbox(registry prometheus.Registerer) *Outbox {
+	o := &Outbox{
+		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outbox_backlog", Help: "Messages that wait for Kafka; counting ends at 10000.",
+		}, []string{"context", "topic"}),
+		parked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outbox_parked", Help: "Messages that Kafka refuses for good, neither released nor discarded.",
+		}, []string{"context", "topic"}),
+		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outbox_oldest_age_seconds", Help: "For how long the oldest message has waited, by the database's clock; 0 where none does.",
+		}, []string{"context"}),
+		published: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outbox_published_total", Help: "Messages that Kafka acknowledged.",
+		}, []string{"topic"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outbox_publish_errors_total", Help: "Messages that Kafka refuses for good (permanent), and rounds that an outage ended (transient).",
+		}, []string{"topic", "kind"}),
+		dueToAck: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "outbox_due_to_ack_seconds", Help: "From the moment that what a message tells of came due to Kafka's acknowledgement.",
+			Buckets: []float64{1, 5, 10, 30, 60, 90, 120, 300, 900, 3600, 3900, 7200, 86400},
+		}, []string{"topic"}),
+	}
+	registry.MustRegister(o.backlog, o.parked, o.oldest, o.published, o.errors, o.dueToAck)
+	return o
+}
+
+// Published implements outbox.Observer.
+func (o *Outbox) Published(topic string, n int, lags []time.Duration) {
+	o.published.WithLabelValues(topic).Add(float64(n))
+	for _, lag := range lags {
+		o.dueToAck.WithLabelValues(topic).Observe(lag.Seconds())
+	}
+}
+
+// Parked implements outbox.Observer.
+func (o *Outbox) Parked(topic string) { o.errors.WithLabelValues(topic, "permanent").Inc() }
+
+// HeldUp implements outbox.Observer. An outage of the database is no topic's.
+func (o *Outbox) HeldUp(topic string) {
+	if topic != "" {
+		o.errors.WithLabelValues(topic, "transient").Inc()
+	}
+}
+
+// Depth sets the gauges of one topic.
+func (o *Outbox) Depth(contextName, topic string, waiting, parked int) {
+	o.backlog.WithLabelValues(contextName, topic).Set(float64(waiting))
+	o.parked.WithLabelValues(contextName, topic).Set(float64(parked))
+}
+
+// Oldest sets the gauge of one context.
+func (o *Outbox) Oldest(contextName string, age time.Duration) {
+	o.oldest.WithLabelValues(contextName).Set(age.Seconds())
+}
