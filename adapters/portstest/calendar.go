@@ -111,13 +111,7 @@ func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
 			item: func(b calendar.Booking) uuid.UUID { return b.Appointment.Stream() },
 			make: func(t *testing.T, due time.Time) uuid.UUID {
 				slot, request := Booking(due)
-				operations := s.Operate(due.Add(-24 * time.Hour))
-				if err := operations.Publish(t.Context(), "agent", slot); err != nil {
-					t.Fatal(err)
-				}
-				if err := operations.Book(t.Context(), "investor", slot.Slot, request); err != nil {
-					t.Fatal(err)
-				}
+				s.book(t, due, slot, request)
 				return uuid.UUID(request.Appointment)
 			},
 			settle: func(t *testing.T, id uuid.UUID) {
@@ -138,4 +132,37 @@ func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
 			verify: s.verify,
 		}
 	})
+	t.Run("an appointment that is held back holds back none of its event's reminders", func(t *testing.T) { remindersOfHeld(t, open(t)) })
+}
+
+// book makes an appointment a day before it times out.
+func (s CalendarStore) book(t *testing.T, due time.Time, slot calendar.Publication, request calendar.Request) {
+	t.Helper()
+	operations := s.Operate(due.Add(-24 * time.Hour))
+	if err := operations.Publish(t.Context(), "agent", slot); err != nil {
+		t.Fatal(err)
+	}
+	if err := operations.Book(t.Context(), "investor", slot.Slot, request); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remindersOfHeld(t *testing.T, s CalendarStore) {
+	slot, request := Booking(Noon.Add(-time.Minute))
+	slot.StartAt, slot.EndAt = Noon.Add(23*time.Hour), Noon.Add(24*time.Hour) // one reminder was due an hour ago, a day before it
+	s.book(t, Noon.Add(-time.Minute), slot, request)
+	s.Refuse(uuid.UUID(request.Appointment))
+	claim := ports.Claim{AsOf: Noon, Limit: 1, Run: ports.NewRunID()}
+	failed, err := s.Overdue.Transition(t.Context(), claim, appcalendar.TimeOut)
+	if err != nil || len(failed.Failed) != 1 {
+		t.Fatalf("outcome %+v, %v; want the appointment failed", failed, err)
+	}
+	if err := s.Overdue.Hold(t.Context(), Noon, []ports.Held{{Failure: failed.Failed[0], NextAttempt: Noon.Add(time.Hour)}}); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := s.DueReminders.Transition(t.Context(), claim, appcalendar.Dispatch)
+	if err != nil || len(sent.Applied) != 1 || sent.Applied[0].After.Reminder.Snapshot().EventID != request.CalendarEvent {
+		t.Errorf("outcome %+v, %v; want the reminder sent", sent, err)
+	}
+	s.verify(t)
 }

@@ -101,6 +101,17 @@ func (s *suite[A, E]) transition(claim ports.Claim) ports.Outcome[A, E] {
 	return outcome
 }
 
+// settles claims again for as long as something is locked: a server takes a moment to let go of what
+// a connection held that is gone. A lock that stays is seen in the outcome.
+func (s *suite[A, E]) settles(claim ports.Claim) ports.Outcome[A, E] {
+	s.Helper()
+	outcome := s.transition(claim)
+	for end := time.Now().Add(10 * time.Second); outcome.SkippedLocked > 0 && len(outcome.Applied) == 0 && time.Now().Before(end); {
+		outcome = s.transition(claim)
+	}
+	return outcome
+}
+
 func (s *suite[A, E]) wantApplied(outcome ports.Outcome[A, E], want ...uuid.UUID) {
 	s.Helper()
 	var got []uuid.UUID
@@ -348,7 +359,7 @@ func (s *suite[A, E]) cancelled() {
 	if !errors.Is(err, context.Canceled) || len(outcome.Applied) > 0 || len(s.Messages()) != before {
 		s.Errorf("outcome %+v, error %v, messages %v; want the unit rolled back", outcome, err, s.Messages())
 	}
-	s.wantApplied(s.transition(s.claim(10)), id)
+	s.wantApplied(s.settles(s.claim(10)), id)
 }
 
 // fail makes a item fail once more, and holds it until a moment after (or before) Noon.
@@ -451,5 +462,5 @@ func (s *suite[A, E]) cut() {
 	if outcome.Claimed != 2 || outcome.Next.ID != second || len(outcome.Applied)+len(outcome.Failed) > 0 || len(s.Messages()) != before {
 		s.Errorf("outcome %+v, messages %v; want where the page ended, and nothing else", outcome, s.Messages())
 	}
-	s.wantApplied(s.transition(s.claim(2)), first, second)
+	s.wantApplied(s.settles(s.claim(2)), first, second)
 }

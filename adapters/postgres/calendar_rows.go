@@ -17,6 +17,9 @@ func slotFromRow(row calendardb.CalendarAvailabilitySlot) (calendar.Availability
 		moment{"start_at", row.StartAt}, moment{"end_at", row.EndAt},
 		moment{"created_at", row.CreatedAt}, moment{"updated_at", row.UpdatedAt},
 	)
+	if err == nil {
+		err = told(column{"min_lead_time_minutes", row.MinLeadTimeMinutes.Valid}, column{"auto_confirm", row.AutoConfirm.Valid})
+	}
 	if err != nil {
 		return calendar.AvailabilitySlot{}, err
 	}
@@ -100,6 +103,9 @@ func reminderFromRow(row calendardb.CalendarEventReminder) (calendar.EventRemind
 		moment{"due_at", row.DueAt}, moment{"sent_at", row.SentAt},
 		moment{"created_at", row.CreatedAt}, moment{"updated_at", row.UpdatedAt},
 	)
+	if err == nil {
+		err = told(column{"offset_minutes", row.OffsetMinutes.Valid})
+	}
 	if err != nil {
 		return calendar.EventReminder{}, err
 	}

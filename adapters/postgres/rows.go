@@ -7,7 +7,7 @@ import (
 )
 
 // Columns as the driver takes and gives them. The platform owns its tables: a null where the
-// domain has no word for one becomes a zero, which the domain refuses.
+// domain has no word for one becomes a zero, which the domain refuses; told does where it would not.
 
 func asUUID[ID ~[16]byte](id ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
@@ -48,6 +48,23 @@ func finite(moments ...moment) error {
 	for _, m := range moments {
 		if m.stored.InfinityModifier != pgtype.Finite {
 			return ColumnError{m.column, "is " + m.stored.InfinityModifier.String()}
+		}
+	}
+	return nil
+}
+
+// column is one that must hold something, where the zero value that null becomes would mean
+// something.
+type column struct {
+	name string
+	told bool
+}
+
+// told returns a ColumnError for the first column that is null: never guess.
+func told(columns ...column) error {
+	for _, c := range columns {
+		if !c.told {
+			return ColumnError{c.name, "is null"}
 		}
 	}
 	return nil

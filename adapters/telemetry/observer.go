@@ -62,7 +62,7 @@ type tellItem func(level slog.Level, what line, tenant ids.TenantID, fields ...f
 func (o *observer[A, E]) cycle(
 	ctx context.Context, tick cycle.Tick, due ports.Due[A, E], run func(context.Context) ([]field, error),
 ) error {
-	ctx, span := o.sinks.Tracer.Start(ctx, string(o.job)+" cycle", trace.WithAttributes(runID(tick.Run)))
+	ctx, span := o.sinks.Tracer.Start(context.WithValue(ctx, runKey{}, tick.Run), string(o.job)+" cycle", trace.WithAttributes(runID(tick.Run)))
 	defer span.End()
 	log := o.log(tick.Run)
 	log.tell(slog.LevelInfo, o.words.started, moment(string(o.words.asOf), tick.AsOf))
@@ -76,6 +76,9 @@ func (o *observer[A, E]) cycle(
 	log.tell(slog.LevelInfo, o.words.completed, result...)
 	return nil
 }
+
+// runKey finds a cycle's run id in its context.
+type runKey struct{}
 
 // log is the journal of a run.
 func (o *observer[A, E]) log(run ports.RunID) journal {
@@ -153,7 +156,8 @@ func (d observed[A, E]) Hold(ctx context.Context, at time.Time, held []ports.Hel
 	err := d.Due.Hold(ctx, at, held)
 	if err != nil && ctx.Err() == nil {
 		d.o.errors.Inc()
-		journal{d.o.sinks.Log}.tell(slog.LevelError, "failed items could not be put on record: the next tick takes them",
+		run, _ := ctx.Value(runKey{}).(ports.RunID)
+		d.o.log(run).tell(slog.LevelError, "failed items could not be put on record: the next tick takes them",
 			count("count", len(held)), fault(err))
 	}
 	return err

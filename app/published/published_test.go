@@ -13,6 +13,7 @@ import (
 
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/crm"
+	"github.com/pin-platform/pinworker/domain/eventsourcing"
 	"github.com/pin-platform/pinworker/domain/ids"
 	"github.com/pin-platform/pinworker/ports"
 )
@@ -46,27 +47,52 @@ func golden(t *testing.T, name string, m ports.Message) {
 	}
 }
 
-func expiredLead(t *testing.T) crm.Lead {
+var (
+	now     = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	created = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// must is a value that the test cannot do without.
+func must[V any](value V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// announced decides on a state at now, and returns what others hear of it.
+func announced[A eventsourcing.Aggregate[A, E], E any](
+	t *testing.T, before A, decide func(A, time.Time) ([]E, error), announce func(A, []E) ([]ports.Message, error),
+) []ports.Message {
 	t.Helper()
-	lead, err := crm.Restore(crm.Snapshot{
-		ID: crm.LeadID{0xAA, 1}, TenantID: ids.TenantID{0xBB, 2},
-		ExecutorAgentUserID: ids.UserID{0xCC, 3}, PrimaryInvestorUserID: ids.UserID{0xDD, 4},
-		Status: crm.Expired, ExpiresAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC),
-		ExpiredAt: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC), Version: 3,
-		CreatedAt: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), UpdatedAt: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC),
-	})
+	events, err := decide(before, now)
+	if err != nil || len(events) == 0 {
+		t.Fatalf("events %v, %v; want some", events, err)
+	}
+	messages, err := announce(eventsourcing.Fold(before, events...), events)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lead
+	return messages
+}
+
+// only is the one message that there is.
+func only(t *testing.T, messages []ports.Message) ports.Message {
+	t.Helper()
+	if len(messages) != 1 {
+		t.Fatalf("messages %v; want one", messages)
+	}
+	return messages[0]
 }
 
 func TestLeadExpired_KeepsItsContract(t *testing.T) {
-	messages, err := published.LeadExpired(expiredLead(t), nil)
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("messages %v, %v; want one", messages, err)
-	}
-	golden(t, "LeadExpiredEvent", messages[0])
+	lead := must(crm.Restore(crm.Snapshot{
+		ID: crm.LeadID{0xAA, 1}, TenantID: ids.TenantID{0xBB, 2},
+		ExecutorAgentUserID: ids.UserID{0xCC, 3}, PrimaryInvestorUserID: ids.UserID{0xDD, 4},
+		Status: crm.Active, ExpiresAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), Version: 2,
+		CreatedAt: created, UpdatedAt: created,
+	}))
+	golden(t, "LeadExpiredEvent", only(t, announced(t, lead, crm.Lead.Expire, published.LeadExpired)))
 }
 
 func TestMessageID_IsTheSameForTheSameEventAndAnotherForAnother(t *testing.T) {
