@@ -209,15 +209,19 @@ type Followed struct {
 
 // CatchUp runs cycles of one tick, each with its own run id and moment, for as long as they come
 // back full and less than patience has passed (spec: departures, catch-up). What failed or was
-// locked lies behind the cursor, and waits for the next tick.
+// locked lies behind the cursor, and waits for the next tick; so does a page that a fault rolled
+// back, which fails its own cycle and not those that follow. The error is that of every cycle that
+// failed.
 func CatchUp(ctx context.Context, clock func() time.Time, patience time.Duration, run func(context.Context, Tick) (Followed, error)) error {
 	began := clock()
 	tick := Begin(began)
+	var failed error
 	for {
 		done, err := run(ctx, tick)
+		failed = errors.Join(failed, err)
 		now := clock()
-		if err != nil || !done.Full || ctx.Err() != nil || now.Sub(began) >= patience {
-			return err
+		if !done.Full || ctx.Err() != nil || now.Sub(began) >= patience {
+			return failed
 		}
 		tick = Begin(now)
 		tick.After = done.Next
