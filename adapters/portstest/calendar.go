@@ -38,7 +38,9 @@ func (s CalendarStore) Operate(at time.Time) appcalendar.Operations {
 	}
 }
 
-func (s CalendarStore) verify(t *testing.T) int {
+// Verify reports every row of the store that is not the fold of its stream, and returns how many lack
+// one.
+func (s CalendarStore) Verify(t *testing.T) int {
 	t.Helper()
 	return check[calendar.AvailabilitySlot, calendar.SlotSnapshot](t, s.SlotLedger) +
 		check[calendar.Appointment, calendar.AppointmentSnapshot](t, s.AppointmentLedger) +
@@ -57,13 +59,13 @@ func Plan(due time.Time) calendar.EventPlan {
 
 // Reminders runs the suite of reminder-dispatch; open returns a store of the test's own.
 func Reminders(t *testing.T, open func(t *testing.T) CalendarStore) {
-	promises(t, func(t *testing.T) job[calendar.DueReminder, calendar.Event] {
+	Promises(t, func(t *testing.T) Job[calendar.DueReminder, calendar.Event] {
 		s := open(t)
 		events := make(map[uuid.UUID]calendar.EventID)
-		return job[calendar.DueReminder, calendar.Event]{
-			Hooks: s.Hooks, name: ports.ReminderDispatch, due: s.DueReminders, rule: appcalendar.Dispatch,
-			item: func(d calendar.DueReminder) uuid.UUID { return d.Reminder.Stream() },
-			make: func(t *testing.T, due time.Time) uuid.UUID {
+		return Job[calendar.DueReminder, calendar.Event]{
+			Hooks: s.Hooks, Name: ports.ReminderDispatch, Due: s.DueReminders, Rule: appcalendar.Dispatch,
+			Item: func(d calendar.DueReminder) uuid.UUID { return d.Reminder.Stream() },
+			Make: func(t *testing.T, due time.Time) uuid.UUID {
 				plan := Plan(due)
 				if err := s.Operate(Noon.AddDate(0, -1, 0)).Schedule(t.Context(), "agent", plan); err != nil {
 					t.Fatal(err)
@@ -72,15 +74,15 @@ func Reminders(t *testing.T, open func(t *testing.T) CalendarStore) {
 				events[reminder] = plan.CalendarEvent
 				return reminder
 			},
-			settle: func(t *testing.T, id uuid.UUID) {
+			Settle: func(t *testing.T, id uuid.UUID) {
 				if err := s.Operate(Noon).CancelEvent(t.Context(), "agent", events[id]); err != nil {
 					t.Fatal(err)
 				}
 			},
-			done: func(t *testing.T, id uuid.UUID) bool {
+			Done: func(t *testing.T, id uuid.UUID) bool {
 				return entry(t, s.ReminderLedger, id).Row.Snapshot().Status == calendar.ReminderSent
 			},
-			verify: s.verify,
+			Verify: s.Verify,
 		}
 	})
 }
@@ -104,32 +106,32 @@ func Booking(due time.Time) (calendar.Publication, calendar.Request) {
 
 // Appointments runs the suite of appointment-timeout; open returns a store of the test's own.
 func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
-	promises(t, func(t *testing.T) job[calendar.Booking, calendar.Event] {
+	Promises(t, func(t *testing.T) Job[calendar.Booking, calendar.Event] {
 		s := open(t)
-		return job[calendar.Booking, calendar.Event]{
-			Hooks: s.Hooks, name: ports.AppointmentTimeout, due: s.Overdue, rule: appcalendar.TimeOut,
-			item: func(b calendar.Booking) uuid.UUID { return b.Appointment.Stream() },
-			make: func(t *testing.T, due time.Time) uuid.UUID {
+		return Job[calendar.Booking, calendar.Event]{
+			Hooks: s.Hooks, Name: ports.AppointmentTimeout, Due: s.Overdue, Rule: appcalendar.TimeOut,
+			Item: func(b calendar.Booking) uuid.UUID { return b.Appointment.Stream() },
+			Make: func(t *testing.T, due time.Time) uuid.UUID {
 				slot, request := Booking(due)
 				s.book(t, due, slot, request)
 				return uuid.UUID(request.Appointment)
 			},
-			settle: func(t *testing.T, id uuid.UUID) {
+			Settle: func(t *testing.T, id uuid.UUID) {
 				if err := s.Operate(Noon).Confirm(t.Context(), "agent", calendar.AppointmentID(id)); err != nil {
 					t.Fatal(err)
 				}
 			},
-			done: func(t *testing.T, id uuid.UUID) bool {
+			Done: func(t *testing.T, id uuid.UUID) bool {
 				a := entry(t, s.AppointmentLedger, id).Row.Snapshot()
 				slot := entry(t, s.SlotLedger, uuid.UUID(a.SlotID)).Row.Snapshot()
 				event := entry(t, s.EventLedger, uuid.UUID(a.CalendarEventID)).Row.Snapshot()
 				if (a.Status == calendar.AppointmentExpired) != (slot.Status == calendar.SlotAvailable) ||
 					(a.Status == calendar.AppointmentExpired) != (event.Status == calendar.EventCancelled) {
-					t.Errorf("half done: appointment %s, slot %s, event %s", a.Status, slot.Status, event.Status)
+					t.Errorf("half Done: appointment %s, slot %s, event %s", a.Status, slot.Status, event.Status)
 				}
 				return a.Status == calendar.AppointmentExpired
 			},
-			verify: s.verify,
+			Verify: s.Verify,
 		}
 	})
 	t.Run("an appointment that is held back holds back none of its event's reminders", func(t *testing.T) { remindersOfHeld(t, open(t)) })
@@ -164,5 +166,5 @@ func remindersOfHeld(t *testing.T, s CalendarStore) {
 	if err != nil || len(sent.Applied) != 1 || sent.Applied[0].After.Reminder.Snapshot().EventID != request.CalendarEvent {
 		t.Errorf("outcome %+v, %v; want the reminder sent", sent, err)
 	}
-	s.verify(t)
+	s.Verify(t)
 }

@@ -33,22 +33,22 @@ type Hooks struct {
 	Cut        func()                      // cuts the connection of the unit that is under way
 }
 
-// job is what the suite needs of a job, over an adapter that is empty.
-type job[A, E any] struct {
+// Job is what the suite needs of a job, over an adapter that is empty.
+type Job[A, E any] struct {
 	Hooks
-	name      ports.Job
-	due       ports.Due[A, E]
-	rule      ports.Rule[A, E]
-	inclusive bool                                  // due at the very moment
-	item      func(A) uuid.UUID                     // what the job polls of a state
-	make      func(*testing.T, time.Time) uuid.UUID // makes an item that comes due at a moment
-	settle    func(*testing.T, uuid.UUID)           // an operation takes the item out of the job's way
-	done      func(*testing.T, uuid.UUID) bool      // whether the job's transition has happened, as the row says
-	verify    func(*testing.T) int                  // row = fold, for all aggregates; how many rows lack a stream
+	Name      ports.Job
+	Due       ports.Due[A, E]
+	Rule      ports.Rule[A, E]
+	Inclusive bool                                  // due at the very moment
+	Item      func(A) uuid.UUID                     // what the job polls of a state
+	Make      func(*testing.T, time.Time) uuid.UUID // makes an item that comes due at a moment
+	Settle    func(*testing.T, uuid.UUID)           // an operation takes the item out of the job's way
+	Done      func(*testing.T, uuid.UUID) bool      // whether the job's transition has happened, as the row says
+	Verify    func(*testing.T) int                  // row = fold, for all aggregates; how many rows lack a stream
 }
 
-// promises runs the suite of one job.
-func promises[A, E any](t *testing.T, open func(t *testing.T) job[A, E]) {
+// Promises runs the suite of one job.
+func Promises[A, E any](t *testing.T, open func(t *testing.T) Job[A, E]) {
 	for name, test := range map[string]func(*suite[A, E]){
 		"an item is due at its moment or strictly after it, as specified":  (*suite[A, E]).moment,
 		"settled items are never claimed":                                  (*suite[A, E]).onlyPolled,
@@ -70,7 +70,7 @@ func promises[A, E any](t *testing.T, open func(t *testing.T) job[A, E]) {
 		"a cancelled context commits nothing":                              (*suite[A, E]).cancelled,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &suite[A, E]{T: t, job: open(t)}
+			s := &suite[A, E]{T: t, Job: open(t)}
 			test(s)
 			s.sound()
 		})
@@ -79,13 +79,13 @@ func promises[A, E any](t *testing.T, open func(t *testing.T) job[A, E]) {
 
 type suite[A, E any] struct {
 	*testing.T
-	job[A, E]
+	Job[A, E]
 }
 
 // register makes an item that comes due some time after (or before) Noon.
 func (s *suite[A, E]) register(after time.Duration) uuid.UUID {
 	s.Helper()
-	return s.make(s.T, Noon.Add(after))
+	return s.Make(s.T, Noon.Add(after))
 }
 
 func (s *suite[A, E]) claim(limit int) ports.Claim {
@@ -94,7 +94,7 @@ func (s *suite[A, E]) claim(limit int) ports.Claim {
 
 func (s *suite[A, E]) transition(claim ports.Claim) ports.Outcome[A, E] {
 	s.Helper()
-	outcome, err := s.due.Transition(s.Context(), claim, s.rule)
+	outcome, err := s.Due.Transition(s.Context(), claim, s.Rule)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func (s *suite[A, E]) wantApplied(outcome ports.Outcome[A, E], want ...uuid.UUID
 	s.Helper()
 	var got []uuid.UUID
 	for _, a := range outcome.Applied {
-		got = append(got, s.item(a.After))
+		got = append(got, s.Item(a.After))
 	}
 	if !slices.Equal(got, want) {
 		s.Errorf("applied to %v; want %v", got, want)
 	}
 	for _, id := range want {
-		if !s.done(s.T, id) {
+		if !s.Done(s.T, id) {
 			s.Errorf("item %s is said to be done, and its row is not", id)
 		}
 	}
@@ -131,17 +131,17 @@ func (s *suite[A, E]) wantApplied(outcome ports.Outcome[A, E], want ...uuid.UUID
 // sound checks that every row is the fold of its stream.
 func (s *suite[A, E]) sound() {
 	s.Helper()
-	s.verify(s.T)
+	s.Verify(s.T)
 }
 
 // decideOn replaces the rule's decision on one item.
 func (s *suite[A, E]) decideOn(id uuid.UUID, decide func(A, time.Time) ([]E, error)) ports.Rule[A, E] {
-	rule := s.rule
+	rule := s.Rule
 	rule.Decide = func(item A, at time.Time) ([]E, error) {
-		if s.item(item) == id {
+		if s.Item(item) == id {
 			return decide(item, at)
 		}
-		return s.rule.Decide(item, at)
+		return s.Rule.Decide(item, at)
 	}
 	return rule
 }
@@ -151,7 +151,7 @@ func (s *suite[A, E]) moment() {
 	s.register(time.Microsecond)
 	due := s.register(-time.Microsecond)
 	want := []uuid.UUID{due}
-	if s.inclusive {
+	if s.Inclusive {
 		want = append(want, exactly)
 	}
 	s.wantApplied(s.transition(s.claim(10)), want...)
@@ -159,7 +159,7 @@ func (s *suite[A, E]) moment() {
 
 func (s *suite[A, E]) onlyPolled() {
 	settled := s.register(-time.Hour)
-	s.settle(s.T, settled)
+	s.Settle(s.T, settled)
 	due := s.register(-time.Hour)
 	s.wantApplied(s.transition(s.claim(10)), due)
 	if again := s.transition(s.claim(10)); again.Claimed != 0 {
@@ -176,7 +176,7 @@ func (s *suite[A, E]) pages() {
 		s.Errorf("claimed %d; want 2", page.Claimed)
 	}
 	late := s.register(-time.Hour) // behind the cursor: it waits for the next tick
-	if backlog, err := s.due.Backlog(s.Context(), Noon, page.Next); err != nil || backlog.Due != 1 {
+	if backlog, err := s.Due.Backlog(s.Context(), Noon, page.Next); err != nil || backlog.Due != 1 {
 		s.Errorf("backlog behind the page %+v, %v; want 1 due", backlog, err)
 	}
 	claim.After = page.Next
@@ -202,7 +202,7 @@ func (s *suite[A, E]) together() {
 	before := s.Messages()
 	outcome := s.transition(s.claim(10))
 	s.wantApplied(outcome, id)
-	announced, err := s.rule.Announce(outcome.Applied[0].After, outcome.Applied[0].Events)
+	announced, err := s.Rule.Announce(outcome.Applied[0].After, outcome.Applied[0].Events)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func (s *suite[A, E]) refusedByRule() {
 	poison, sound := s.register(-2*time.Minute), s.register(-time.Minute)
 	refusal := errors.New("poison")
 	rule := s.decideOn(poison, func(A, time.Time) ([]E, error) { return nil, refusal })
-	outcome, err := s.due.Transition(s.Context(), s.claim(10), rule)
+	outcome, err := s.Due.Transition(s.Context(), s.claim(10), rule)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func (s *suite[A, E]) nothingHappens() {
 	id := s.register(-time.Minute)
 	before := s.Messages()
 	rule := s.decideOn(id, func(A, time.Time) ([]E, error) { return nil, nil })
-	outcome, err := s.due.Transition(s.Context(), s.claim(10), rule)
+	outcome, err := s.Due.Transition(s.Context(), s.claim(10), rule)
 	if err != nil || outcome.Claimed != 1 || len(outcome.Applied)+len(outcome.Failed) > 0 {
 		s.Errorf("outcome %+v, %v; want 1 claimed and nothing else", outcome, err)
 	}
@@ -277,7 +277,7 @@ func (s *suite[A, E]) refusedPage() {
 	last := s.register(-time.Minute)
 	s.Refuse(poison)
 	before := s.Messages()
-	outcome, err := s.due.Transition(s.Context(), s.claim(3), s.rule)
+	outcome, err := s.Due.Transition(s.Context(), s.claim(3), s.Rule)
 	refused := (*ports.RefusedError)(nil)
 	if !errors.As(err, &refused) || refused.Items != 3 {
 		s.Fatalf("error %v; want a RefusedError of 3 items", err)
@@ -299,7 +299,7 @@ func (s *suite[A, E]) refusedAlone() {
 	outcome := s.transition(s.claim(1))
 	s.wantApplied(outcome)
 	s.wantFailed(outcome, poison, nil)
-	if s.done(s.T, poison) || len(s.Messages()) != len(before) {
+	if s.Done(s.T, poison) || len(s.Messages()) != len(before) {
 		s.Error("a refused item was written all the same")
 	}
 }
@@ -307,18 +307,18 @@ func (s *suite[A, E]) refusedAlone() {
 func (s *suite[A, E]) baseline() {
 	id := s.register(-time.Minute)
 	s.Forget()
-	before := s.verify(s.T)
+	before := s.Verify(s.T)
 	if before == 0 {
 		s.Fatal("no row lacks its stream")
 	}
 	s.wantApplied(s.transition(s.claim(10)), id)
-	if after := s.verify(s.T); after >= before {
+	if after := s.Verify(s.T); after >= before {
 		s.Errorf("%d rows lacked a stream, and %d do: the item's got no baseline", before, after)
 	}
 }
 
 func (s *suite[A, E]) backlog() {
-	if backlog, err := s.due.Backlog(s.Context(), Noon, ports.Cursor{}); err != nil || backlog != (ports.Backlog{}) {
+	if backlog, err := s.Due.Backlog(s.Context(), Noon, ports.Cursor{}); err != nil || backlog != (ports.Backlog{}) {
 		s.Errorf("backlog of nothing: %+v, %v", backlog, err)
 	}
 	locked := s.register(-2 * time.Minute)
@@ -327,12 +327,12 @@ func (s *suite[A, E]) backlog() {
 	s.register(time.Hour - time.Microsecond)
 	s.register(time.Hour)
 	defer s.Lock(locked)()
-	backlog, err := s.due.Backlog(s.Context(), Noon, ports.Cursor{})
+	backlog, err := s.Due.Backlog(s.Context(), Noon, ports.Cursor{})
 	if err != nil {
 		s.Fatal(err)
 	}
 	due := 2 // and in the next hour, the end of which is due as its beginning is
-	if s.inclusive {
+	if s.Inclusive {
 		due = 3
 	}
 	if backlog.Due != due || backlog.NextHour != 2 || !backlog.Oldest.Equal(Noon.Add(-2*time.Minute)) {
@@ -346,10 +346,10 @@ func (s *suite[A, E]) cancelled() {
 	ctx, cancel := context.WithCancel(s.Context())
 	rule := s.decideOn(id, func(item A, at time.Time) ([]E, error) {
 		cancel() // in the middle of the unit
-		return s.rule.Decide(item, at)
+		return s.Rule.Decide(item, at)
 	})
-	outcome, err := s.due.Transition(ctx, s.claim(10), rule)
-	if s.done(s.T, id) {
+	outcome, err := s.Due.Transition(ctx, s.claim(10), rule)
+	if s.Done(s.T, id) {
 		// A store without I/O may finish the unit in hand: then as a whole.
 		if err != nil || len(outcome.Applied) != 1 || len(s.Messages()) == before {
 			s.Errorf("half done: %+v, %v, messages %v", outcome, err, s.Messages())
@@ -370,7 +370,7 @@ func (s *suite[A, E]) fail(id uuid.UUID, until time.Duration) ports.Failure {
 	outcome := s.transition(s.claim(1))
 	s.wantFailed(outcome, id, nil)
 	held := ports.Held{Failure: outcome.Failed[0], NextAttempt: Noon.Add(until)}
-	if err := s.due.Hold(s.Context(), Noon, []ports.Held{held}); err != nil {
+	if err := s.Due.Hold(s.Context(), Noon, []ports.Held{held}); err != nil {
 		s.Fatal(err)
 	}
 	return outcome.Failed[0]
@@ -399,12 +399,12 @@ func (s *suite[A, E]) quarantined() {
 	if outcome.SkippedLocked != 0 {
 		s.Errorf("skipped %d locked items; want none: the poison is held, not locked", outcome.SkippedLocked)
 	}
-	backlog, err := s.due.Backlog(s.Context(), Noon, ports.Cursor{})
+	backlog, err := s.Due.Backlog(s.Context(), Noon, ports.Cursor{})
 	if err != nil || backlog.Due != 1 || backlog.Held != 1 {
 		s.Errorf("backlog %+v, %v; want the poison due and held", backlog, err)
 	}
 	list := s.record()
-	if len(list) != 1 || list[0].Item != poison || list[0].Job != s.name || list[0].Streak != 4 ||
+	if len(list) != 1 || list[0].Item != poison || list[0].Job != s.Name || list[0].Streak != 4 ||
 		list[0].Tenant.IsZero() || list[0].FirstError == "" || list[0].LastError == "" ||
 		!list[0].FirstFailedAt.Equal(Noon) || !list[0].LastFailedAt.Equal(Noon) || !list[0].NextAttempt.Equal(Noon.Add(time.Microsecond)) {
 		s.Errorf("record %+v; want the poison with its 4 failures", list)
@@ -427,7 +427,7 @@ func (s *suite[A, E]) settled() {
 	archived, still := s.register(-2*time.Minute), s.register(-time.Minute)
 	s.fail(archived, time.Hour)
 	s.fail(still, time.Hour)
-	s.settle(s.T, archived)
+	s.Settle(s.T, archived)
 	if outcome := s.transition(s.claim(1)); outcome.Claimed != 0 {
 		s.Fatalf("claimed %d; want the drain's last, empty claim", outcome.Claimed)
 	}
@@ -453,9 +453,9 @@ func (s *suite[A, E]) cut() {
 	before := len(s.Messages())
 	rule := s.decideOn(second, func(item A, at time.Time) ([]E, error) {
 		s.Cut()
-		return s.rule.Decide(item, at)
+		return s.Rule.Decide(item, at)
 	})
-	outcome, err := s.due.Transition(s.Context(), s.claim(2), rule)
+	outcome, err := s.Due.Transition(s.Context(), s.claim(2), rule)
 	if refused := (*ports.RefusedError)(nil); err == nil || errors.As(err, &refused) {
 		s.Fatalf("outcome %+v, error %v; want an infrastructure fault", outcome, err)
 	}

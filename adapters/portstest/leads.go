@@ -38,21 +38,21 @@ func Registration(expiresAt time.Time) crm.Registration {
 // Leads runs the suite of lead-expiration, and what leads' operations promise; open returns a store
 // of the test's own.
 func Leads(t *testing.T, open func(t *testing.T) LeadStore) {
-	promises(t, func(t *testing.T) job[crm.Lead, crm.Event] {
+	Promises(t, func(t *testing.T) Job[crm.Lead, crm.Event] {
 		s := leadSuite{t, open(t)}
-		return job[crm.Lead, crm.Event]{
-			Hooks: s.Hooks, name: ports.LeadExpiration, due: s.Due, rule: appcrm.Expire,
-			item: crm.Lead.Stream,
-			make: func(_ *testing.T, due time.Time) uuid.UUID { return uuid.UUID(s.register(due)) },
-			settle: func(t *testing.T, id uuid.UUID) {
+		return Job[crm.Lead, crm.Event]{
+			Hooks: s.Hooks, Name: ports.LeadExpiration, Due: s.Due, Rule: appcrm.Expire,
+			Item: crm.Lead.Stream,
+			Make: func(_ *testing.T, due time.Time) uuid.UUID { return uuid.UUID(s.register(due)) },
+			Settle: func(t *testing.T, id uuid.UUID) {
 				if err := s.operate(Noon).Archive(t.Context(), "agent", crm.LeadID(id)); err != nil {
 					t.Fatal(err)
 				}
 			},
-			done: func(t *testing.T, id uuid.UUID) bool {
+			Done: func(t *testing.T, id uuid.UUID) bool {
 				return entry(t, s.Ledger, id).Row.Snapshot().Status == crm.Expired
 			},
-			verify: func(t *testing.T) int { return check[crm.Lead, crm.Snapshot](t, s.Ledger) },
+			Verify: func(t *testing.T) int { return check[crm.Lead, crm.Snapshot](t, s.Ledger) },
 		}
 	})
 	for name, test := range map[string]func(leadSuite){

@@ -31,30 +31,30 @@ func Order(endsAt time.Time) promotion.Order {
 
 // Purchases runs the suite of expire-promotions; open returns a store of the test's own.
 func Purchases(t *testing.T, open func(t *testing.T) PurchaseStore) {
-	promises(t, func(t *testing.T) job[promotion.PromotionPurchase, promotion.Event] {
+	Promises(t, func(t *testing.T) Job[promotion.PromotionPurchase, promotion.Event] {
 		s := open(t)
 		operate := func(at time.Time) apppromotion.Operations {
 			return apppromotion.Operations{Purchases: s.Purchases, Clock: func() time.Time { return at }}
 		}
-		return job[promotion.PromotionPurchase, promotion.Event]{
-			Hooks: s.Hooks, name: ports.ExpirePromotions, due: s.Due, rule: apppromotion.Expire, inclusive: true,
-			item: promotion.PromotionPurchase.Stream,
-			make: func(t *testing.T, due time.Time) uuid.UUID {
+		return Job[promotion.PromotionPurchase, promotion.Event]{
+			Hooks: s.Hooks, Name: ports.ExpirePromotions, Due: s.Due, Rule: apppromotion.Expire, Inclusive: true,
+			Item: promotion.PromotionPurchase.Stream,
+			Make: func(t *testing.T, due time.Time) uuid.UUID {
 				order := Order(due)
 				if err := operate(Noon.AddDate(0, -1, 0)).Purchase(t.Context(), "manager", order); err != nil {
 					t.Fatal(err)
 				}
 				return uuid.UUID(order.Purchase)
 			},
-			settle: func(t *testing.T, id uuid.UUID) {
+			Settle: func(t *testing.T, id uuid.UUID) {
 				if err := operate(Noon).Cancel(t.Context(), "manager", promotion.PurchaseID(id)); err != nil {
 					t.Fatal(err)
 				}
 			},
-			done: func(t *testing.T, id uuid.UUID) bool {
+			Done: func(t *testing.T, id uuid.UUID) bool {
 				return entry(t, s.Ledger, id).Row.Snapshot().Status == promotion.Expired
 			},
-			verify: func(t *testing.T) int { return check[promotion.PromotionPurchase, promotion.Snapshot](t, s.Ledger) },
+			Verify: func(t *testing.T) int { return check[promotion.PromotionPurchase, promotion.Snapshot](t, s.Ledger) },
 		}
 	})
 }
