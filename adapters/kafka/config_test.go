@@ -10,7 +10,7 @@ import (
 // Each of these, left at its default, loses or reorders messages, creates topics, or puts a key
 // where Java's clients do not look.
 func TestSaramaConfig_IsSafe(t *testing.T) {
-	c := saramaConfig(Config{ClientID: "pinworker"})
+	c := saramaConfig(Config{ClientID: "pinworker"}, nil)
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}

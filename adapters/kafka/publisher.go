@@ -3,6 +3,7 @@
 package kafka
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -20,6 +21,7 @@ type Config struct {
 	ClientID string
 	// KeyHeader names the metadata entry that holds a message's key.
 	KeyHeader string
+	Security  Security
 }
 
 // PublishError says that Kafka did not take a message. Everything that Publish returns is one.
@@ -34,26 +36,11 @@ func (e *PublishError) Error() string {
 
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// Refused reports whether err is about the message itself, so that sending it again as it is
-// cannot help: it is too large or malformed, or it never became a Kafka record at all. All
-// else (an unknown topic, a leader that moved, an outage) may pass.
-func Refused(err error) bool {
-	var publish *PublishError
-	if !errors.As(err, &publish) {
-		return true // it did not get as far as Publish
-	}
-	var config sarama.ConfigurationError
-	return errors.As(err, &config) ||
-		errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
-		errors.Is(err, sarama.ErrInvalidMessage) ||
-		errors.Is(err, sarama.ErrInvalidMessageSize) ||
-		errors.Is(err, sarama.ErrInvalidRecord)
-}
-
 // Publisher is a message.Publisher that connects when it is first needed, so that a worker
 // may start while Kafka is away. It is safe for concurrent use.
 type Publisher struct {
 	config Config
+	tls    *tls.Config // nil: plain
 	closed chan struct{}
 
 	mu        sync.Mutex
@@ -70,19 +57,24 @@ type attempt struct {
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// NewPublisher returns a publisher that is not connected yet.
-func NewPublisher(config Config) *Publisher {
-	return &Publisher{config: config, closed: make(chan struct{})}
+// NewPublisher returns a publisher that is not connected yet. The error says what is wrong with the
+// files that Security names.
+func NewPublisher(config Config) (*Publisher, error) {
+	secure, err := config.Security.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{config: config, tls: secure, closed: make(chan struct{})}, nil
 }
 
 // Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
 // a *PublishError.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	connected, err := p.connection()
-	if err == nil {
-		err = connected.Publish(topic, messages...)
-	}
 	if err != nil {
+		return &PublishError{Topic: topic, Err: notConnectedError{err}}
+	}
+	if err := connected.Publish(topic, messages...); err != nil {
 		return &PublishError{Topic: topic, Err: err}
 	}
 	return nil
@@ -156,7 +148,7 @@ func (p *Publisher) connect(a *attempt) {
 	defer close(a.done)
 	connected, err := watermillkafka.NewPublisher(watermillkafka.PublisherConfig{
 		Brokers:               p.config.Brokers,
-		OverwriteSaramaConfig: saramaConfig(p.config),
+		OverwriteSaramaConfig: saramaConfig(p.config, p.tls),
 		Marshaler: watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
 			return m.Metadata.Get(p.config.KeyHeader), nil
 		}),
@@ -178,7 +170,7 @@ func (p *Publisher) connect(a *attempt) {
 
 // saramaConfig replaces defaults of sarama and watermill-kafka that may lose or reorder
 // messages, or partition them otherwise than Java's clients do.
-func saramaConfig(config Config) *sarama.Config {
+func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = config.ClientID
 	c.Version = sarama.V2_8_0_0
@@ -195,5 +187,7 @@ func saramaConfig(config Config) *sarama.Config {
 	c.Net.ReadTimeout = 10 * time.Second
 	c.Net.WriteTimeout = 10 * time.Second
 	c.Producer.Timeout = 8 * time.Second
+	c.Net.TLS.Enable, c.Net.TLS.Config = secure != nil, secure
+	config.Security.SASL.apply(c)
 	return c
 }

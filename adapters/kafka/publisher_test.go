@@ -21,7 +21,10 @@ const topic = "pin.crm.lead-expired.v1"
 
 func newPublisher(t *testing.T, brokers ...string) *kafka.Publisher {
 	t.Helper()
-	p := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: "key"})
+	p, err := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -121,7 +124,10 @@ func TestPublisher_ConnectsOnceKafkaIsThere(t *testing.T) {
 }
 
 func TestPublisher_IsOfNoUseOnceClosed(t *testing.T) {
-	p := kafka.NewPublisher(kafka.Config{Brokers: []string{"127.0.0.1:1"}})
+	p, err := kafka.NewPublisher(kafka.Config{Brokers: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}

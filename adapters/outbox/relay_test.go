@@ -151,7 +151,10 @@ func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *
 }
 
 func (w *world) publisher(brokers []string) *kafka.Publisher {
-	publisher := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: outbox.HeaderPartitionKey})
+	publisher, err := kafka.NewPublisher(kafka.Config{Brokers: brokers, ClientID: "test", KeyHeader: outbox.HeaderPartitionKey})
+	if err != nil {
+		w.Fatal(err)
+	}
 	w.Cleanup(func() {
 		if err := publisher.Close(); err != nil {
 			w.Error(err)

@@ -88,15 +88,33 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 		Log: log, Tracer: sdktrace.NewTracerProvider().Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
 	w.outboxes = telemetry.NewOutbox(w.metrics)
-	w.publisher = kafka.NewPublisher(kafka.Config{
-		Brokers: s.Kafka.Brokers, ClientID: s.Kafka.ClientID, KeyHeader: outbox.HeaderPartitionKey,
-	})
+	if w.publisher, err = newPublisher(s); err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
 	for _, add := range []func(settings.Settings) error{w.addCalendar, w.addPromotion, w.addCRM} {
 		if err := add(s); err != nil {
 			return nil, errors.Join(err, w.close())
 		}
 	}
 	return w, nil
+}
+
+func newPublisher(s settings.Settings) (*kafka.Publisher, error) {
+	k := s.Kafka
+	config := kafka.Config{
+		Brokers: k.Brokers, ClientID: k.ClientID, KeyHeader: outbox.HeaderPartitionKey,
+		Security: kafka.Security{
+			TLS:  kafka.TLS{Enabled: k.TLS.Enabled, CA: k.TLS.CA, Cert: k.TLS.Cert, Key: k.TLS.Key},
+			SASL: kafka.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User},
+		},
+	}
+	if k.SASL.PasswordFile != "" {
+		var err error
+		if config.Security.SASL.Password, err = kafka.ReadPassword(k.SASL.PasswordFile); err != nil {
+			return nil, err
+		}
+	}
+	return kafka.NewPublisher(config)
 }
 
 func (w *worker) addCalendar(s settings.Settings) error {

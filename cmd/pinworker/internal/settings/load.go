@@ -122,10 +122,29 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 		problems = append(problems, Problem{lockTimeout, values[at].Value, values[at].Origin,
 			"must be shorter than " + statementTimeout + ", which is " + s.Database.StatementTimeout.String()})
 	}
+	problems = append(problems, together(set)...)
 	if len(problems) > 0 {
 		return Settings{}, values, &Error{problems}
 	}
 	return s.shareDatabase(), values, nil
+}
+
+// together returns what is set of settings that only make sense together, less the others.
+func together(set map[string]bool) (problems []Problem) {
+	for _, group := range [][]string{
+		{"kafka.tls.cert", "kafka.tls.key"},
+		{"kafka.sasl.mechanism", "kafka.sasl.user", "kafka.sasl.password_file"},
+	} {
+		if !slices.ContainsFunc(group, func(key string) bool { return set[key] }) {
+			continue
+		}
+		for _, key := range group {
+			if !set[key] {
+				problems = append(problems, missing(key))
+			}
+		}
+	}
+	return problems
 }
 
 // shareDatabase gives the common database to contexts that have none of their own.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,6 +33,11 @@ type Settings struct {
 	Kafka                struct {
 		Brokers  []string
 		ClientID string
+		TLS      struct {
+			Enabled       bool
+			CA, Cert, Key string
+		}
+		SASL struct{ Mechanism, User, PasswordFile string }
 	}
 	ReminderDispatch   Job
 	AppointmentTimeout Job
@@ -121,6 +127,44 @@ var table = slices.Concat([]setting{
 		key: "kafka.client_id", fallback: "pinworker", allowed: "letters, digits, '.', '_' and '-'",
 		about: "how Kafka knows this worker",
 		set:   func(s *Settings, v string) bool { s.Kafka.ClientID = v; return clientID(v) },
+	},
+	{
+		key: "kafka.tls.enabled", fallback: "false", allowed: "true or false",
+		about: "whether the brokers are talked to over TLS",
+		set:   func(s *Settings, v string) bool { return boolean(v, &s.Kafka.TLS.Enabled) },
+	},
+	{
+		key: "kafka.tls.ca", allowed: "a PEM file",
+		about: "who signed the brokers' certificates; those whom the system trusts where it is not set",
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.CA = v; return readable(v) },
+	},
+	{
+		key: "kafka.tls.cert", allowed: "a PEM file",
+		about: "our certificate, for brokers that ask for one; with kafka.tls.key",
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Cert = v; return readable(v) },
+	},
+	{
+		key: "kafka.tls.key", allowed: "a PEM file",
+		about: "our certificate's key",
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Key = v; return readable(v) },
+	},
+	{
+		key: "kafka.sasl.mechanism", allowed: "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+		about: "how to prove who we are; with kafka.sasl.user and kafka.sasl.password_file",
+		set: func(s *Settings, v string) bool {
+			s.Kafka.SASL.Mechanism = v
+			return slices.Contains([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, v)
+		},
+	},
+	{
+		key: "kafka.sasl.user", allowed: "a name",
+		about: "Kafka's user",
+		set:   func(s *Settings, v string) bool { s.Kafka.SASL.User = v; return true },
+	},
+	{
+		key: "kafka.sasl.password_file", allowed: "a file that holds the password alone",
+		about: "the user's password",
+		set:   func(s *Settings, v string) bool { s.Kafka.SASL.PasswordFile = v; return readable(v) },
 	},
 }, pollingJob(pollingDefaults{
 	name: "reminder-dispatch", items: "reminders that commit together, and a cycle takes", platformBatch: "ReminderDispatchOptions__BatchSize",
@@ -301,6 +345,16 @@ func addresses(text string, to *[]string) bool {
 		*to = append(*to, part)
 	}
 	return true
+}
+
+// readable reports whether a file is there to be read; what is in it is another matter.
+func readable(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	info, err := file.Stat()
+	return file.Close() == nil && err == nil && !info.IsDir()
 }
 
 func clientID(text string) bool {

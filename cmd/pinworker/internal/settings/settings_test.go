@@ -250,3 +250,28 @@ func TestLoad_Durations(t *testing.T) {
 		}
 	}
 }
+
+func TestLoad_WhatKafkaAsksForGoesTogether(t *testing.T) {
+	password := file(t, "secret")
+	s, values := load(t, settings.Sources{Flags: []string{
+		"kafka.sasl.mechanism=SCRAM-SHA-512", "kafka.sasl.user=pinworker", "kafka.sasl.password_file=" + password, "kafka.tls.enabled=true",
+	}})
+	if s.Kafka.SASL.Mechanism != "SCRAM-SHA-512" || s.Kafka.SASL.PasswordFile != password || !s.Kafka.TLS.Enabled {
+		t.Errorf("settings %+v", s.Kafka)
+	}
+	for _, v := range values {
+		if v.Value == "secret" {
+			t.Errorf("%s shows the password", v.Key)
+		}
+	}
+	for says, flags := range map[string][]string{
+		"kafka.sasl.user: is not set": {"kafka.sasl.mechanism=PLAIN", "kafka.sasl.password_file=" + password},
+		"kafka.tls.key: is not set":   {"kafka.tls.cert=" + password},
+		`kafka.sasl.mechanism = "MD5" (--set): allowed is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`: {"kafka.sasl.mechanism=MD5", "kafka.sasl.user=a", "kafka.sasl.password_file=" + password},
+		`kafka.tls.ca = "/none.pem" (--set): allowed is a PEM file`:                              {"kafka.tls.ca=/none.pem"},
+	} {
+		if got := refused(t, settings.Sources{Flags: flags}); len(got) != 1 || !strings.HasPrefix(got[0], says) {
+			t.Errorf("problems %q; want %q", got, says)
+		}
+	}
+}

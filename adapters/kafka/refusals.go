@@ -1,0 +1,48 @@
+package kafka
+
+import (
+	"errors"
+
+	"github.com/IBM/sarama"
+)
+
+// permanent are the answers of a broker that are about the message itself, whatever the broker's
+// state: sent again as it is, it is refused again. All other codes, and those that are not known
+// here, may pass: an unknown topic, a right that is missing, replicas that are away, a leader that
+// moved, a timeout. What is parked for one of those would be parked by the thousand.
+var permanent = map[sarama.KError]string{
+	sarama.ErrInvalidMessage:              "corrupt, or without a key where the topic is compacted",
+	sarama.ErrInvalidMessageSize:          "of an impossible size",
+	sarama.ErrMessageSizeTooLarge:         "larger than the topic's max.message.bytes",
+	sarama.ErrMessageSetSizeTooLarge:      "alone larger than the topic's segment.bytes",
+	sarama.ErrInvalidTimestamp:            "of a time that the topic does not take",
+	sarama.ErrUnsupportedForMessageFormat: "with headers, which the topic's format has not",
+	sarama.ErrInvalidRecord:               "refused by the broker's validation",
+}
+
+// Refused reports whether err is about the message itself, so that sending it again as it is cannot
+// help: Kafka refuses it for good, Kafka's client will not send it, or it never became a Kafka record
+// at all. A client that cannot be connected says nothing of a message.
+func Refused(err error) bool {
+	var publish *PublishError
+	if !errors.As(err, &publish) {
+		return true // it did not get as far as Publish
+	}
+	var connection notConnectedError
+	if errors.As(err, &connection) {
+		return false
+	}
+	var config sarama.ConfigurationError // the client's word for a message that is too large to send
+	var code sarama.KError
+	if errors.As(err, &code) {
+		_, refused := permanent[code]
+		return refused
+	}
+	return errors.As(err, &config)
+}
+
+// notConnectedError says that there is no connection, and why.
+type notConnectedError struct{ err error }
+
+func (e notConnectedError) Error() string { return e.err.Error() }
+func (e notConnectedError) Unwrap() error { return e.err }

@@ -1,0 +1,97 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/IBM/sarama"
+)
+
+// codes are all that the client knows, by name, as its source has them.
+func codes(t *testing.T) map[string]sarama.KError {
+	t.Helper()
+	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/IBM/sarama").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(folder)), "errors.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]sarama.KError)
+	ast.Inspect(file, func(n ast.Node) bool {
+		value, ok := n.(*ast.ValueSpec)
+		if !ok || len(value.Values) != 1 {
+			return true
+		}
+		if kind, ok := value.Type.(*ast.Ident); !ok || kind.Name != "KError" {
+			return true
+		}
+		var text string
+		switch v := value.Values[0].(type) {
+		case *ast.BasicLit:
+			text = v.Value
+		case *ast.UnaryExpr:
+			text = "-" + v.X.(*ast.BasicLit).Value
+		}
+		code, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", value.Names[0].Name, err)
+		}
+		found[value.Names[0].Name] = sarama.KError(code)
+		return true
+	})
+	if len(found) < 90 {
+		t.Fatalf("found only %d codes", len(found))
+	}
+	return found
+}
+
+func TestRefused_EveryCodeThatTheClientKnows(t *testing.T) {
+	refused := map[string]bool{
+		"ErrInvalidMessage": true, "ErrInvalidMessageSize": true, "ErrMessageSizeTooLarge": true, "ErrMessageSetSizeTooLarge": true,
+		"ErrInvalidTimestamp": true, "ErrUnsupportedForMessageFormat": true, "ErrInvalidRecord": true,
+	}
+	for name, code := range codes(t) {
+		t.Run(name, func(t *testing.T) {
+			for how, err := range map[string]error{
+				"itself": code, "wrapped": fmt.Errorf("produce: %w", code),
+			} {
+				got := Refused(&PublishError{Topic: "t", Err: err})
+				if got != refused[name] {
+					t.Errorf("%s (%d), %s: refused %v; want %v", name, code, how, got, refused[name])
+				}
+			}
+		})
+	}
+}
+
+func TestRefused_WhatIsNoCode(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"an envelope that cannot be opened", errors.New("cannot unmarshal"), true},
+		{"a message that the client does not send for its size", &PublishError{"t", sarama.ConfigurationError("larger than Producer.MaxMessageBytes")}, true},
+		{"a client that is set up wrongly", &PublishError{"t", notConnectedError{sarama.ConfigurationError("TLS without a certificate")}}, false},
+		{"a code that nobody knows", &PublishError{"t", sarama.KError(4711)}, false},
+		{"no broker", &PublishError{"t", sarama.ErrOutOfBrokers}, false},
+		{"an open breaker", &PublishError{"t", errors.New("circuit breaker is open")}, false},
+		{"a lost connection", &PublishError{"t", notConnectedError{errors.New("connection refused")}}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := Refused(test.err); got != test.want {
+				t.Errorf("refused %v; want %v", got, test.want)
+			}
+		})
+	}
+}
