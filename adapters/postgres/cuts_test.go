@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -38,7 +39,10 @@ func units() []unit {
 	due := func(n int) time.Time { return noon.Add(-time.Duration(n) * time.Minute) }
 	page := func(claim func(hands, context.Context, int) (taken, error), limit int) func(context.Context, hands) error {
 		return func(ctx context.Context, h hands) error {
-			_, err := claim(h, ctx, limit)
+			took, err := claim(h, ctx, limit)
+			if err == nil && took.failed > 0 {
+				return fmt.Errorf("%d items were blamed", took.failed)
+			}
 			return err
 		}
 	}
@@ -178,9 +182,6 @@ func TestUnits_ACutAtAnyProtocolMessageLeavesNothingHalfDone(t *testing.T) {
 		})
 	}
 	t.Logf("%d units, %d cuts of %d messages", len(units()), total, messages)
-	if allCuts && total != messages || total < messages/sampleOfCuts || messages < 2500 {
-		t.Errorf("%d cuts of %d messages; want a good many", total, messages)
-	}
 }
 
 func TestUnits_AreAllOperations(t *testing.T) {
@@ -266,7 +267,7 @@ func (c *cutTest) run(offset int) {
 	c.Logf("%d cuts of %d messages", c.cuts, c.messages)
 	// The answer to COMMIT is lost both ways: COMMIT itself (nothing is committed) and its
 	// answer, CommandComplete and ReadyForQuery (all is).
-	if allCuts && c.cuts != c.messages || committed != 2 {
+	if allCuts && c.cuts != c.messages || c.cuts < c.messages/sampleOfCuts || c.messages < 60 || committed != 2 {
 		c.Errorf("%d cuts of %d messages, committed after %d; want 2 after COMMIT had been heard", c.cuts, c.messages, committed)
 	}
 }
