@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,14 +94,15 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 	var changes []change[A, E]
 	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
 		rows, err := d.claim(ctx, tx, claim)
-		outcome = ports.Outcome[A, E]{Claimed: len(rows.items) + len(rows.orphans), Next: rows.next}
+		outcome = ports.Outcome[A, E]{Claimed: len(rows.items), Next: rows.next}
 		if err != nil {
 			return err
 		}
-		standing, due, err := d.look(ctx, tx, claim, rows)
+		standing, due, err := d.look(ctx, tx, claim, &rows)
 		if err != nil {
 			return err
 		}
+		outcome.Claimed, outcome.Next = len(rows.items)+len(rows.orphans), rows.next
 		outcome.SkippedLocked = max(0, due-outcome.Claimed)
 		var recovered []pgtype.UUID
 		changes, recovered, outcome.Failed = d.decide(append(rows.items, rows.orphans...), standing, claim.AsOf, rule)
@@ -143,14 +145,8 @@ func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (cl
 	taken := claimedPage[A]{items: rows, rest: rest, full: len(rows) == claim.Limit, next: endOf(claim)}
 	if taken.full {
 		taken.next = rows[len(rows)-1].place()
-		claim.Until = taken.next
 	} else if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
 		return taken, fmt.Errorf("take settled items off the record: %w", err)
-	}
-	if d.polled.orphans != nil && !taken.full { // what lies before a full claim's end, a later tick finds
-		if taken.orphans, err = d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim)); err != nil {
-			return taken, fmt.Errorf("claim what lacks its partner: %w", err)
-		}
 	}
 	return taken, nil
 }
@@ -175,9 +171,9 @@ func undone[A, E any](outcome ports.Outcome[A, E], changes []change[A, E], err e
 
 // look reads, in one trip, what a decision needs beside the rows that are locked by now: what
 // completes them, where their streams stand (in the claiming statement that would come from an
-// older snapshot), and how much was due in the claim's range, whoever holds it: up to where the
-// claim ended.
-func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
+// older snapshot), what lacks a partner in the claim's range, and how much was due in it, whoever
+// holds it: up to where the claim ended.
+func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows *claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
 	if rows.full {
 		claim.Until = rows.next
 	}
@@ -191,16 +187,35 @@ func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows
 			return err
 		})
 	}
-	reads = append(reads, func(db dbtx) error {
+	if d.polled.orphans != nil {
+		reads = append(reads, func(db dbtx) (err error) {
+			rows.orphans, err = d.polled.orphans(ctx, db, pageOf(claim))
+			return err
+		})
+	}
+	count := func(db dbtx) error {
 		p := pageOf(claim)
 		n, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
 		due = int(n)
 		return err
-	})
-	if err := together(ctx, tx, d.schema.name, reads...); err != nil {
+	}
+	if err := together(ctx, tx, d.schema.name, append(reads, count)...); err != nil {
 		return nil, 0, fmt.Errorf("look at what was claimed: %w", err)
 	}
+	if len(rows.orphans) == claim.Limit { // there may be more of them: the page ends here
+		claim.Until = rows.endAt(rows.orphans[len(rows.orphans)-1].place())
+		if err := count(d.schema.in(tx)); err != nil {
+			return nil, 0, fmt.Errorf("count what is held elsewhere: %w", err)
+		}
+	}
 	return standing, due, nil
+}
+
+// endAt lets go of the items that lie behind a place: they are for the next claim.
+func (p *claimedPage[A]) endAt(place ports.Cursor) ports.Cursor {
+	p.full, p.next = true, place
+	p.items = slices.DeleteFunc(p.items, func(c claimed[A]) bool { return c.place().Compare(place) > 0 })
+	return place
 }
 
 func (d *Due[A, E]) heads(ctx context.Context, db dbtx, rows []claimed[A]) (map[uuid.UUID]int, error) {

@@ -19,8 +19,14 @@ func TestMain(m *testing.M) { embeddedtest.Main(m) }
 // open connects to a database.
 func open(t testing.TB, url string) *postgres.DB {
 	t.Helper()
+	return openAs(t, url, "pinworker-test", 8)
+}
+
+// openAs connects under an application_name, with so many connections at most.
+func openAs(t testing.TB, url, name string, connections int) *postgres.DB {
+	t.Helper()
 	db, err := postgres.Open(postgres.Config{
-		URL: url, MaxConnections: 8, ApplicationName: "pinworker-test",
+		URL: url, MaxConnections: connections, ApplicationName: name,
 		StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -28,6 +34,22 @@ func open(t testing.TB, url string) *postgres.DB {
 	}
 	t.Cleanup(db.Close)
 	return db
+}
+
+// settled waits until nobody else is in a transaction: what was given up is rolled back by then.
+func settled(t *testing.T, db *postgres.DB) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for busy := true; busy; {
+		err := db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL)`).Scan(&busy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a connection stays in its transaction")
+		}
+	}
 }
 
 // hooks are those of a context's polled table. Forget and Refuse are the owner's doing.
