@@ -38,6 +38,7 @@ import (
 type worker struct {
 	log       *slog.Logger
 	metrics   *prometheus.Registry
+	kafka     kafka.Config
 	publisher *kafka.Publisher
 	sinks     telemetry.Sinks
 	outboxes  *telemetry.Outbox
@@ -88,7 +89,10 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 		Log: log, Tracer: sdktrace.NewTracerProvider().Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
 	w.outboxes = telemetry.NewOutbox(w.metrics)
-	if w.publisher, err = newPublisher(s); err != nil {
+	if w.kafka, err = kafkaConfig(s); err == nil {
+		w.publisher, err = kafka.NewPublisher(w.kafka)
+	}
+	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
 	for _, add := range []func(settings.Settings) error{w.addCalendar, w.addPromotion, w.addCRM} {
@@ -99,7 +103,8 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 	return w, nil
 }
 
-func newPublisher(s settings.Settings) (*kafka.Publisher, error) {
+// kafkaConfig is how the settings say to reach Kafka. The error is about the password's file.
+func kafkaConfig(s settings.Settings) (kafka.Config, error) {
 	k := s.Kafka
 	config := kafka.Config{
 		Brokers: k.Brokers, ClientID: k.ClientID, KeyHeader: outbox.HeaderPartitionKey,
@@ -111,10 +116,10 @@ func newPublisher(s settings.Settings) (*kafka.Publisher, error) {
 	if k.SASL.PasswordFile != "" {
 		var err error
 		if config.Security.SASL.Password, err = kafka.ReadPassword(k.SASL.PasswordFile); err != nil {
-			return nil, err
+			return config, err
 		}
 	}
-	return kafka.NewPublisher(config)
+	return config, nil
 }
 
 func (w *worker) addCalendar(s settings.Settings) error {
@@ -335,7 +340,15 @@ func (w *worker) contextOf(ctx context.Context, id uuid.UUID) (*boundedContext, 
 // withWorker wires a worker for one command that needs databases with current schemas. Its log
 // is for whoever typed the command: what went wrong, unless log.level asks for more.
 func withWorker(ctx context.Context, global *globals, std streams, work func(*worker) error) error {
-	s, values, err := global.load(os.Environ(), settings.EveryDatabase)
+	return withSettings(ctx, global, std, nil, func(_ settings.Settings, w *worker) error { return work(w) })
+}
+
+// withSettings is withWorker for a command that needs settings beside the databases', and looks at
+// them itself.
+func withSettings(
+	ctx context.Context, global *globals, std streams, required []string, work func(settings.Settings, *worker) error,
+) error {
+	s, values, err := global.load(os.Environ(), append([]string{settings.EveryDatabase}, required...)...)
 	if err != nil {
 		return err
 	}
@@ -349,7 +362,7 @@ func withWorker(ctx context.Context, global *globals, std streams, work func(*wo
 	if err := w.current(ctx); err != nil {
 		return errors.Join(unready(err), w.close())
 	}
-	return errors.Join(work(w), w.close())
+	return errors.Join(work(s, w), w.close())
 }
 
 // unready gives a schema that cannot be worked with its exit code: nothing was touched.
