@@ -14,6 +14,7 @@ type Outbox struct {
 	published *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	dueToAck  *prometheus.HistogramVec
+	snapshot  *prometheus.GaugeVec
 }
 
 // NewOutbox registers the metrics.
@@ -39,7 +40,11 @@ func NewOutbox(registry prometheus.Registerer) *Outbox {
 			Buckets: []float64{1, 5, 10, 30, 60, 90, 120, 300, 900, 3600, 3900, 7200, 86400},
 		}, []string{"topic"}),
 	}
-	registry.MustRegister(o.backlog, o.parked, o.oldest, o.published, o.errors, o.dueToAck)
+	o.snapshot = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "database_oldest_snapshot_age_seconds",
+		Help: "Age of the oldest transaction or prepared transaction that keeps vacuum from cleaning up, as far as our role may see; 0 where there is none.",
+	}, []string{"context"})
+	registry.MustRegister(o.snapshot, o.backlog, o.parked, o.oldest, o.published, o.errors, o.dueToAck)
 	return o
 }
 
@@ -65,6 +70,11 @@ func (o *Outbox) HeldUp(topic string) {
 func (o *Outbox) Depth(contextName, topic string, waiting, parked int) {
 	o.backlog.WithLabelValues(contextName, topic).Set(float64(waiting))
 	o.parked.WithLabelValues(contextName, topic).Set(float64(parked))
+}
+
+// Snapshot sets the gauge of one context's database.
+func (o *Outbox) Snapshot(contextName string, age time.Duration) {
+	o.snapshot.WithLabelValues(contextName).Set(age.Seconds())
 }
 
 // Oldest sets the gauge of one context.

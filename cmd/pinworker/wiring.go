@@ -265,6 +265,13 @@ func (w *worker) watchOutboxes(ctx context.Context) {
 				w.outboxes.Depth(c.name, b.Topic, b.Waiting, b.Parked)
 			}
 			w.outboxes.Oldest(c.name, oldest)
+			if holders, err := c.db.Holders(ctx); err == nil {
+				age := time.Duration(0)
+				for _, h := range holders {
+					age = max(age, h.Age)
+				}
+				w.outboxes.Snapshot(c.name, age)
+			}
 		}
 		select {
 		case <-ctx.Done():

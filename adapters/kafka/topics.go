@@ -1,0 +1,122 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/IBM/sarama"
+)
+
+// Topic is what Kafka tells of a topic.
+type Topic struct {
+	Name       string
+	Err        error // it is not there (Missing), or nothing is told of it
+	Missing    bool
+	Partitions int
+	Leaderless int // partitions without a leader: what is for them waits
+	Replicas   int // of the partition that has the fewest
+	InSync     int // as above
+	// MinInSync and MaxMessageBytes are the topic's configuration; 0: not told.
+	MinInSync       int
+	MaxMessageBytes int
+	// MayWrite says whether our user may, where the broker tells: an authorizer is on.
+	MayWrite, Told bool
+}
+
+// writeOperation is Kafka's number for the right to write to a topic.
+const writeOperation = 4
+
+// DescribeTopics returns what Kafka tells of some topics, in their order. The error says that no
+// broker answers.
+func DescribeTopics(ctx context.Context, config Config, names ...string) ([]Topic, error) {
+	return reading(ctx, config, func(client sarama.Client) ([]Topic, error) {
+		broker := client.LeastLoadedBroker()
+		if broker == nil {
+			return nil, sarama.ErrOutOfBrokers
+		}
+		if err := broker.Open(client.Config()); err != nil && err != sarama.ErrAlreadyConnected { //nolint:errorlint // sarama's own, as it is
+			return nil, err
+		}
+		request := sarama.NewMetadataRequest(client.Config().Version, names)
+		request.IncludeTopicAuthorizedOperations = true
+		response, err := broker.GetMetadata(request)
+		if err != nil {
+			return nil, err
+		}
+		told := make(map[string]*sarama.TopicMetadata, len(response.Topics))
+		for _, t := range response.Topics {
+			told[t.Name] = t
+		}
+		admin, err := sarama.NewClusterAdminFromClient(client)
+		if err != nil {
+			return nil, err
+		}
+		topics := make([]Topic, len(names))
+		for i, name := range names {
+			topics[i] = topicOf(name, told[name])
+			if topics[i].Err == nil {
+				topics[i].configure(admin)
+			}
+		}
+		return topics, nil
+	})
+}
+
+func topicOf(name string, m *sarama.TopicMetadata) Topic {
+	t := Topic{Name: name}
+	switch {
+	case m == nil:
+		t.Err, t.Missing = sarama.ErrUnknownTopicOrPartition, true
+		return t
+	case m.Err != sarama.ErrNoError:
+		t.Err, t.Missing = m.Err, m.Err == sarama.ErrUnknownTopicOrPartition
+		return t
+	}
+	t.Partitions = len(m.Partitions)
+	for i, p := range m.Partitions {
+		if p.Leader < 0 {
+			t.Leaderless++
+		}
+		if i == 0 || len(p.Replicas) < t.Replicas {
+			t.Replicas = len(p.Replicas)
+		}
+		if i == 0 || len(p.Isr) < t.InSync {
+			t.InSync = len(p.Isr)
+		}
+	}
+	const nothingTold = -1 << 31
+	if m.TopicAuthorizedOperations != nothingTold && m.TopicAuthorizedOperations != 0 {
+		t.Told, t.MayWrite = true, m.TopicAuthorizedOperations&(1<<writeOperation) != 0
+	}
+	return t
+}
+
+// configure reads what the topic is set to; a user that may not read that is no fault.
+func (t *Topic) configure(admin sarama.ClusterAdmin) {
+	entries, err := admin.DescribeConfig(sarama.ConfigResource{
+		Type: sarama.TopicResource, Name: t.Name, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
+	})
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Value)
+		switch {
+		case err != nil:
+		case e.Name == "min.insync.replicas":
+			t.MinInSync = n
+		case e.Name == "max.message.bytes":
+			t.MaxMessageBytes = n
+		}
+	}
+}
+
+// String tells of a topic in a line.
+func (t Topic) String() string {
+	if t.Err != nil {
+		return fmt.Sprintf("%s: %v", t.Name, t.Err)
+	}
+	return fmt.Sprintf("%s: %d partitions, %d replicas, %d in sync, min.insync.replicas %d, max.message.bytes %d",
+		t.Name, t.Partitions, t.Replicas, t.InSync, t.MinInSync, t.MaxMessageBytes)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/app/published"
+)
+
+// diagnose runs doctor, and returns its lines by check.
+func diagnose(t *testing.T, wantCode int, args ...string) map[string]checked {
+	t.Helper()
+	code, stdout, stderr := pinworker(t, append([]string{"doctor", "--json"}, args...)...)
+	var document struct{ Checks []checked }
+	if err := json.Unmarshal([]byte(stdout), &document); err != nil || code != wantCode {
+		t.Fatalf("exit %d, %v: %s%s; want %d", code, err, stdout, stderr, wantCode)
+	}
+	lines := make(map[string]checked)
+	for _, l := range document.Checks {
+		lines[l.Check] = l
+	}
+	return lines
+}
+
+func TestDoctor_FindsAllInOrder(t *testing.T) {
+	newPlatform(t)
+	broker := embeddedtest.Kafka(t, 0, published.Topics...)
+	lines := diagnose(t, exitDone, "--set", "kafka.brokers="+broker.Brokers()[0])
+	for _, check := range []string{
+		"settings", "calendar database", "promotion database", "crm database", "crm schema", "crm clock", "crm outbox", "kafka",
+	} {
+		if lines[check].State != isOK {
+			t.Errorf("%s: %+v", check, lines[check])
+		}
+	}
+	if l := lines["topic "+published.TopicLeadExpired]; l.State == isWrong || !strings.Contains(l.Found, "partitions") {
+		t.Errorf("topic: %+v", l)
+	}
+	if l := lines["crm snapshots"]; l.State != isWarning || !strings.Contains(l.Advice, "pg_read_all_stats") {
+		t.Errorf("snapshots: %+v; want the right that is missing", l)
+	}
+	if code, stdout, _ := pinworker(t, "doctor", "--set", "kafka.brokers="+broker.Brokers()[0]); code != exitDone || !strings.Contains(stdout, "CHECK") {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+}
+
+func TestDoctor_SaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	p := newPlatform(t)
+	broker := embeddedtest.Kafka(t, 0, published.TopicsOf["calendar"]...)
+	brokers := "kafka.brokers=" + broker.Brokers()[0]
+	p.execute("ALTER TABLE crm.leads DROP COLUMN expired_at")
+	p.execute("DELETE FROM promotion.goose_worker WHERE version_id = 5")
+	p.execute("ALTER TABLE calendar.outbox RESET (autovacuum_vacuum_scale_factor)")
+	p.execute("INSERT INTO crm.outbox_parked (topic, shard, id, key, uuid, created_at, payload, error, attempts, parked_at) " +
+		"VALUES ('" + published.TopicLeadExpired + "', 0, 1, 'k', gen_random_uuid(), now(), '', 'too large', 2, now())")
+	lines := diagnose(t, exitNotInOrder, "--set", brokers)
+	for check, want := range map[string]checked{
+		"crm schema":          {State: isWrong, Found: "expired_at", Advice: "platform's migrations"},
+		"promotion schema":    {State: isWrong, Found: "lacks", Advice: "pinworker migrate up"},
+		"calendar autovacuum": {State: isWarning, Found: "calendar.outbox", Advice: "00002_outbox.sql"},
+		"crm outbox":          {State: isWarning, Found: "1 are parked", Advice: "outbox parked"},
+		"topic " + published.TopicPurchaseChanged: {State: isWrong, Found: "not there", Advice: "create it"},
+	} {
+		if got := lines[check]; got.State != want.State || !strings.Contains(got.Found, want.Found) || !strings.Contains(got.Advice, want.Advice) {
+			t.Errorf("%s: %+v; want %+v", check, got, want)
+		}
+	}
+	lines = diagnose(t, exitNotInOrder, "--set", "kafka.brokers=127.0.0.1:1", "--set", "contexts.crm.database.url=postgres://127.0.0.1:1/nowhere")
+	for _, check := range []string{"crm database", "kafka"} {
+		if lines[check].State != isWrong || lines[check].Advice == "" {
+			t.Errorf("%s: %+v; want it wrong, with advice", check, lines[check])
+		}
+	}
+}
+
+func TestDoctor_SeesWhatHoldsVacuumBack(t *testing.T) {
+	p := newPlatform(t)
+	db := p.context("crm").db
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background()) //nolint:errcheck // the test is over
+	if _, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	holders, err := db.Holders(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range holders {
+		if h.What == "transaction" && strings.Contains(h.Name, "user postgres") && h.Age > 0 {
+			return
+		}
+	}
+	t.Errorf("holders %+v; want the transaction that is open", holders)
+}
