@@ -173,5 +173,5 @@ type Message struct {
 	ContractVersion  int
 	OccurredAt       time.Time
 	DueAt            time.Time // when what it tells of came due; zero where it has no such moment
-	Payload          []byte // JSON; ids and moments only, no personal data
+	Payload          []byte    // JSON; ids and moments only, no personal data
 }

@@ -56,7 +56,7 @@ func DescribeTopics(ctx context.Context, config Config, names ...string) ([]Topi
 		for i, name := range names {
 			topics[i] = topicOf(name, told[name])
 			if topics[i].Err == nil {
-				topics[i].configure(admin)
+				topics[i] = topics[i].configured(admin)
 			}
 		}
 		return topics, nil
@@ -92,15 +92,15 @@ func topicOf(name string, m *sarama.TopicMetadata) Topic {
 	return t
 }
 
-// configure reads what the topic is set to; a user that may not read that is no fault.
-func (t *Topic) configure(admin sarama.ClusterAdmin) {
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
+// configured adds what the topic is set to; a user that may not read that is no fault.
+func (t Topic) configured(admin sarama.ClusterAdmin) Topic {
+	results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: t.Name, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
-	})
-	if err != nil {
-		return
+	}}, sarama.DescribeConfigsOptions{})
+	if err != nil || len(results) != 1 {
+		return t
 	}
-	for _, e := range entries {
+	for _, e := range results[0].Configs {
 		n, err := strconv.Atoi(e.Value)
 		switch {
 		case err != nil:
@@ -110,6 +110,7 @@ func (t *Topic) configure(admin sarama.ClusterAdmin) {
 			t.MaxMessageBytes = n
 		}
 	}
+	return t
 }
 
 // String tells of a topic in a line.
