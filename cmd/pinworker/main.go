@@ -96,7 +96,7 @@ Exit codes: 0 done; 1 failed; 2 bad usage or configuration, nothing was touched;
 	flags.BoolVar(&global.json, "json", false, "one JSON document on standard output, and nothing else there")
 	root.AddCommand(
 		newServe(&global, std), newRun(&global, std), newBacklog(&global, std), newVerify(&global, std),
-		newQuarantine(&global, std), newHistory(&global, std), newOutbox(&global, std), newBench(&global, std),
+		newQuarantine(&global, std), newHistory(&global, std), newOutbox(&global, std), newSimulate(&global, std), newBench(&global, std),
 		newMigrate(&global, std), newDemo(&global, std), newConfig(&global, std), newVersion(&global, std),
 	)
 	return root

@@ -284,6 +284,11 @@ func TestUsage_ExitsWith2AndTouchesNothing(t *testing.T) {
 		{[]string{"quarantine", "retry", "lead-7"}, "allowed is a UUID"},
 		{[]string{"demo", "--leads", "0"}, "allowed is a whole number from 1 to 1000000"},
 		{[]string{"backlog", "extra"}, "unknown command"},
+		{[]string{"simulate"}, "kafka.brokers: is not set"},
+		{[]string{"simulate", "--rate", "0"}, "--rate 0: allowed is a number above 0"},
+		{[]string{"simulate", "--for", "1ms"}, "--for 1ms: allowed is a duration from 1s to 24h"},
+		{[]string{"simulate", "--settle", "0s"}, "--settle 0s: allowed is a duration"},
+		{[]string{"simulate", "--concurrency", "0"}, "--concurrency 0: allowed is a whole number"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			code, stdout, stderr := pinworker(t, test.args...)

@@ -335,7 +335,15 @@ func (w *worker) contextOf(ctx context.Context, id uuid.UUID) (*boundedContext, 
 // withWorker wires a worker for one command that needs databases with current schemas. Its log
 // is for whoever typed the command: what went wrong, unless log.level asks for more.
 func withWorker(ctx context.Context, global *globals, std streams, work func(*worker) error) error {
-	s, values, err := global.load(os.Environ(), settings.EveryDatabase)
+	return withSettings(ctx, global, std, nil, func(_ settings.Settings, w *worker) error { return work(w) })
+}
+
+// withSettings is withWorker for a command that needs settings beside the databases', and looks at
+// them itself.
+func withSettings(
+	ctx context.Context, global *globals, std streams, required []string, work func(settings.Settings, *worker) error,
+) error {
+	s, values, err := global.load(os.Environ(), append([]string{settings.EveryDatabase}, required...)...)
 	if err != nil {
 		return err
 	}
@@ -349,7 +357,7 @@ func withWorker(ctx context.Context, global *globals, std streams, work func(*wo
 	if err := w.current(ctx); err != nil {
 		return errors.Join(unready(err), w.close())
 	}
-	return errors.Join(work(w), w.close())
+	return errors.Join(work(s, w), w.close())
 }
 
 // unready gives a schema that cannot be worked with its exit code: nothing was touched.
