@@ -219,7 +219,7 @@ func (r *simulationRun) evidence(ctx context.Context, from kafka.Position) (simu
 			return e, err
 		}
 		r.say("Reading Kafka and %d streams ...", len(streams))
-		records, err := kafka.Since(ctx, r.kafka, from)
+		records, err := patiently(ctx, r, func() ([]kafka.Record, error) { return kafka.Since(ctx, r.kafka, from) })
 		if err != nil {
 			return e, err
 		}
@@ -277,7 +277,7 @@ func (r *simulationRun) sent(ctx context.Context, deadline time.Time) error {
 	for {
 		waiting := 0
 		for _, c := range r.worker.contexts {
-			lag, err := outbox.Measure(ctx, c.db.Pool, c.table)
+			lag, err := patiently(ctx, r, func() (outbox.Lag, error) { return outbox.Measure(ctx, c.db.Pool, c.table) })
 			if err != nil {
 				return err
 			}
@@ -312,7 +312,7 @@ func (r *simulationRun) streams(ctx context.Context, subjects map[string][]uuid.
 		for part := range slices.Chunk(subjects[c.name], 100) {
 			group.Go(func() error {
 				for _, id := range part {
-					events, err := c.history.Events(ctx, id)
+					events, err := patiently(ctx, r, func() ([]ports.Happened, error) { return c.history.Events(ctx, id) })
 					if err != nil {
 						return err
 					}
@@ -324,7 +324,24 @@ func (r *simulationRun) streams(ctx context.Context, subjects map[string][]uuid.
 			})
 		}
 	}
-	return streams, group.Wait()
+	err := group.Wait()
+	return streams, err
+}
+
+// patiently reads again where it cannot be read: an outage must not cost the whole log.
+func patiently[T any](ctx context.Context, r *simulationRun, read func() (T, error)) (result T, err error) {
+	const times, pause = 20, time.Second
+	for range times {
+		if result, err = read(); err == nil || ctx.Err() != nil {
+			break
+		}
+		r.say("It cannot be read now, and is tried again: %v", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return result, err
 }
 
 // verify compares rows with their streams: all that changed since the first of the operations.
@@ -335,7 +352,7 @@ func (r *simulationRun) verify(ctx context.Context, report *simulationReport, lo
 			first = o.At
 		}
 	}
-	result, err := r.worker.verify(ctx, "", first)
+	result, err := patiently(ctx, r, func() (verification, error) { return r.worker.verify(ctx, "", first) })
 	report.Verify.Streams, report.Verify.Differences = result.Streams, result.Differences
 	for _, item := range result.Items {
 		if !item.Ahead {
