@@ -149,8 +149,10 @@ func (k *ApacheKafka) createTopics(ctx context.Context, topics []string) error {
 	return created.Error()
 }
 
-// clusterID is a UUID as Kafka spells it: base 64 for URLs, without padding.
+// clusterID is a UUID as Kafka spells it: base 64 for URLs, without padding, and, as it is an
+// argument, without a dash at its beginning.
 func clusterID() string {
 	id := uuid.New()
+	id[0] &= 0x7f
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
