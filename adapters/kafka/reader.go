@@ -91,12 +91,27 @@ func ends(client sarama.Client, topics []string) (Position, error) {
 		}
 		position[topic] = make(map[int32]int64, len(partitions))
 		for _, partition := range partitions {
-			if position[topic][partition], err = client.GetOffset(topic, partition, sarama.OffsetNewest); err != nil {
+			if position[topic][partition], err = endOf(client, topic, partition); err != nil {
 				return nil, fmt.Errorf("partition %d of %s: %w", partition, topic, err)
 			}
 		}
 	}
 	return position, nil
+}
+
+// endOf asks again where a partition has no leader: one that was just made, or whose broker went.
+func endOf(client sarama.Client, topic string, partition int32) (int64, error) {
+	const times, pause = 20, 250 * time.Millisecond
+	for try := 1; ; try++ {
+		end, err := client.GetOffset(topic, partition, sarama.OffsetNewest)
+		if err == nil || try == times || !errors.Is(err, sarama.ErrNotLeaderForPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+			return end, err
+		}
+		time.Sleep(pause)
+		if err := client.RefreshMetadata(topic); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // silence is how long a partition may take to give its next record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -140,6 +141,25 @@ func TestSimulate_WithNobodyServingSaysSo(t *testing.T) {
 	if text := fmt.Sprint(report.Findings); code != exitNotInOrder || !strings.Contains(text, "lead-expiration: it took none") ||
 		!strings.Contains(text, "does a relay run?") || len(report.Findings) > 8 {
 		t.Errorf("exit %d, %d findings: %v", code, len(report.Findings), report.Findings)
+	}
+}
+
+func TestSimulate_AnInterruptExitsWith130(t *testing.T) {
+	p := newPlatform(t)
+	broker := embeddedtest.Kafka(t, 0, published.Topics...)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var log lockedBuffer
+	code := make(chan int)
+	go func() {
+		code <- run(ctx, []string{
+			"simulate", "--set", "database.url=" + p.worker.contexts[0].db.Pool.Config().ConnString(), "--set", "kafka.brokers=" + broker.Brokers()[0],
+		}, streams{strings.NewReader(""), io.Discard, &log})
+	}()
+	eventually(t, "leads are registered", func() bool { return p.count("SELECT count(*) FROM crm.leads") > 0 })
+	interrupt()
+	if c := <-code; c != exitInterrupted {
+		t.Errorf("exit %d: %s", c, &log)
 	}
 }
 
