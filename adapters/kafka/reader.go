@@ -71,7 +71,11 @@ func reading[T any](ctx context.Context, config Config, work func(sarama.Client)
 	if err := ctx.Err(); err != nil {
 		return result, err
 	}
-	client, err := sarama.NewClient(config.Brokers, saramaConfig(config))
+	secure, err := config.Security.TLS.load()
+	if err != nil {
+		return result, err
+	}
+	client, err := sarama.NewClient(config.Brokers, saramaConfig(config, secure))
 	if err == nil {
 		defer client.Close() //nolint:errcheck // it has only read
 		result, err = work(client)

@@ -77,7 +77,11 @@ messages go to the real topics. Keep it away from production.`,
 					return usage("the job %s is disabled: the simulation is about all of them; set jobs.%s.enabled=true", name, name)
 				}
 			}
-			return newSimulationRun(options, s, w, std.err).run(cmd.Context(), global.json, std.out)
+			run, err := newSimulationRun(options, s, w, std.err)
+			if err != nil {
+				return err
+			}
+			return run.run(cmd.Context(), global.json, std.out)
 		})
 	})
 	return cmd
@@ -105,11 +109,12 @@ type simulationReport struct {
 	Seconds float64      `json:"seconds"`
 }
 
-func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, progress io.Writer) *simulationRun {
-	r := &simulationRun{
-		simulateOptions: options, worker: w, progress: progress,
-		kafka: kafka.Config{Brokers: s.Kafka.Brokers, ClientID: s.Kafka.ClientID},
+func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, progress io.Writer) (*simulationRun, error) {
+	config, err := kafkaConfig(s)
+	if err != nil {
+		return nil, err
 	}
+	r := &simulationRun{simulateOptions: options, worker: w, progress: progress, kafka: config}
 	r.plan.Tenant = ids.TenantID(uuid.New())
 	r.plan.Late = min(s.ReminderDispatch.Interval, s.AppointmentTimeout.Interval, s.ExpirePromotions.Interval, s.LeadExpiration.Interval)
 	for _, c := range w.contexts {
@@ -119,7 +124,7 @@ func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, p
 			}
 		}
 	}
-	return r
+	return r, nil
 }
 
 func (r *simulationRun) say(format string, args ...any) {
@@ -275,13 +280,17 @@ func (r *simulationRun) taken(ctx context.Context, e simulation.Evidence, deadli
 func (r *simulationRun) sent(ctx context.Context, deadline time.Time) error {
 	told := time.Now()
 	for {
-		waiting := 0
+		waiting, parked := 0, 0
 		for _, c := range r.worker.contexts {
 			lag, err := patiently(ctx, r, func() (outbox.Lag, error) { return outbox.Measure(ctx, c.db.Pool, c.table) })
 			if err != nil {
 				return err
 			}
 			waiting += lag.Unpublished
+			parked += lag.Parked
+		}
+		if parked > 0 && (waiting == 0 || time.Now().After(deadline)) {
+			r.say("%d messages are parked (pinworker outbox parked): what Kafka refused counts as lost", parked)
 		}
 		switch {
 		case waiting == 0:

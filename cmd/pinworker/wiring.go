@@ -100,6 +100,15 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 }
 
 func newPublisher(s settings.Settings) (*kafka.Publisher, error) {
+	config, err := kafkaConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	return kafka.NewPublisher(config)
+}
+
+// kafkaConfig is how to reach Kafka, for whoever publishes or reads.
+func kafkaConfig(s settings.Settings) (kafka.Config, error) {
 	k := s.Kafka
 	config := kafka.Config{
 		Brokers: k.Brokers, ClientID: k.ClientID, KeyHeader: outbox.HeaderPartitionKey,
@@ -108,13 +117,12 @@ func newPublisher(s settings.Settings) (*kafka.Publisher, error) {
 			SASL: kafka.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User},
 		},
 	}
-	if k.SASL.PasswordFile != "" {
-		var err error
-		if config.Security.SASL.Password, err = kafka.ReadPassword(k.SASL.PasswordFile); err != nil {
-			return nil, err
-		}
+	if k.SASL.PasswordFile == "" {
+		return config, nil
 	}
-	return kafka.NewPublisher(config)
+	var err error
+	config.Security.SASL.Password, err = kafka.ReadPassword(k.SASL.PasswordFile)
+	return config, err
 }
 
 func (w *worker) addCalendar(s settings.Settings) error {
