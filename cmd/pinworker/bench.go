@@ -37,7 +37,7 @@ With the default sizes it needs 3 GB of disk and several minutes.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&jobs, "job", jobNames, "the jobs to measure")
-	flags.IntVar(&b.due, "due", 100_000, "leads that are due in a round, 20000 to 1000000; a fifth as many reminders and promotions, a hundredth as many appointments")
+	flags.IntVar(&b.due, "due", 100_000, "leads that are due in a round, 3000 to 1000000; a fifth as many reminders and promotions, a hundredth as many appointments")
 	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each measurement, 1 to 20")
 	flags.IntVar(&b.others, "others", 0, "leads that are never due, beside those of the rounds")
 	flags.IntVar(&b.batch, "batch", 500, "leads a page, 1 to 10000")
@@ -48,8 +48,8 @@ With the default sizes it needs 3 GB of disk and several minutes.`,
 			}
 		}
 		switch {
-		case b.due < 20_000 || b.due > 1_000_000:
-			return usage("--due %d: allowed is a whole number from 20000 to 1000000", b.due)
+		case b.due < 3_000 || b.due > 1_000_000:
+			return usage("--due %d: allowed is a whole number from 3000 to 1000000", b.due)
 		case b.due < 30*b.batch:
 			return usage("--due %d: with pages of %d, allowed is a whole number from %d", b.due, b.batch, 30*b.batch)
 		case b.rounds < 1 || b.rounds > 20:

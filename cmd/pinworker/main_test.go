@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -417,18 +418,32 @@ func (b *lockedBuffer) String() string {
 }
 
 func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
-	got := done[struct {
-		Results []benchResult
-		Ratios  map[string]float64
-	}](t, "bench", "jobs", "--due", "20000", "--rounds", "1")
-	variants := make(map[string]int)
+	got := done[benchReport](t, "bench", "jobs", "--due", "3000", "--batch", "50", "--rounds", "1",
+		"--job", "lead-expiration,expire-promotions,appointment-timeout")
+	var variants []string
 	for _, r := range got.Results {
-		if r.Job != "lead-expiration" || r.RowsPerSecond <= 0 {
+		if r.RowsPerSecond <= 0 {
 			t.Errorf("result %+v", r)
 		}
-		variants[fmt.Sprint(r.Variant, r.Workers)]++
+		variants = append(variants, fmt.Sprint(r.Job, " ", r.Variant, " ", r.Workers, " ", r.RoundTripMs))
 	}
-	if len(variants) != 6 || got.Ratios["lead-expiration"] <= 0 {
-		t.Errorf("variants %v, ratios %v; want three variants with one and with two workers", variants, got.Ratios)
+	for _, want := range []string{
+		"lead-expiration pinworker 1 0", "lead-expiration limit 1 0", "lead-expiration bare 1 0",
+		"lead-expiration pinworker 2 0", "lead-expiration limit 2 0", "lead-expiration bare 2 0",
+		"expire-promotions pinworker 1 0", "expire-promotions limit 1 0",
+		"appointment-timeout pinworker 1 0", "appointment-timeout pinworker-20 1 0", "appointment-timeout statement 1 0",
+		"appointment-timeout pinworker 1 1", "appointment-timeout pinworker-20 1 1", "appointment-timeout statement 1 1",
+	} {
+		if !slices.Contains(variants, want) {
+			t.Errorf("no %s among %q", want, variants)
+		}
+	}
+	for _, job := range []string{"lead-expiration", "expire-promotions", "appointment-timeout"} {
+		if got.Ratios[job] <= 0 {
+			t.Errorf("%s: ratio %v", job, got.Ratios[job])
+		}
+	}
+	if got.Held == nil || got.Held.Pages == 0 || got.Workers2 <= 0 {
+		t.Errorf("report %+v; want the held snapshot and two workers", got)
 	}
 }

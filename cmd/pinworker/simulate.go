@@ -106,10 +106,7 @@ type simulationReport struct {
 }
 
 func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, progress io.Writer) *simulationRun {
-	r := &simulationRun{
-		simulateOptions: options, worker: w, progress: progress,
-		kafka: w.kafka,
-	}
+	r := &simulationRun{simulateOptions: options, worker: w, progress: progress, kafka: w.kafka}
 	r.plan.Tenant = ids.TenantID(uuid.New())
 	r.plan.Late = min(s.ReminderDispatch.Interval, s.AppointmentTimeout.Interval, s.ExpirePromotions.Interval, s.LeadExpiration.Interval)
 	for _, c := range w.contexts {
@@ -275,13 +272,17 @@ func (r *simulationRun) taken(ctx context.Context, e simulation.Evidence, deadli
 func (r *simulationRun) sent(ctx context.Context, deadline time.Time) error {
 	told := time.Now()
 	for {
-		waiting := 0
+		waiting, parked := 0, 0
 		for _, c := range r.worker.contexts {
 			lag, err := patiently(ctx, r, func() (outbox.Lag, error) { return outbox.Measure(ctx, c.db.Pool, c.table) })
 			if err != nil {
 				return err
 			}
 			waiting += lag.Unpublished
+			parked += lag.Parked
+		}
+		if parked > 0 && (waiting == 0 || time.Now().After(deadline)) {
+			r.say("%d messages are parked (pinworker outbox parked): what Kafka refused counts as lost", parked)
 		}
 		switch {
 		case waiting == 0:

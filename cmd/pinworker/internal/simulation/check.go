@@ -56,7 +56,7 @@ func (f Finding) String() string {
 	return f.Of + " " + f.ID.String() + ": " + f.What
 }
 
-// Contexts are whose schemas hold what.
+// contextOf is whose schema holds an aggregate.
 var contextOf = map[string]string{
 	lead: "crm", purchase: "promotion", slot: "calendar", appointment: "calendar", event: "calendar", reminder: "calendar",
 }
