@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type Config struct {
 	// KeyHeader names the metadata entry that holds a message's key.
 	KeyHeader string
 	Security  Security
+	// Dial replaces the client's own way to a broker, where it is set: to measure.
+	Dial func(network, address string) (net.Conn, error)
 }
 
 // PublishError says that Kafka did not take a message. Everything that Publish returns is one.
@@ -168,6 +171,19 @@ func (p *Publisher) connect(a *attempt) {
 	}
 }
 
+type dialer func(network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// SafeConfig is the client's configuration, for whoever measures beside it.
+func SafeConfig(config Config) (*sarama.Config, error) {
+	secure, err := config.Security.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	return saramaConfig(config, secure), nil
+}
+
 // saramaConfig replaces defaults of sarama and watermill-kafka that may lose or reorder
 // messages, or partition them otherwise than Java's clients do.
 func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
@@ -189,5 +205,8 @@ func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
 	c.Producer.Timeout = 8 * time.Second
 	c.Net.TLS.Enable, c.Net.TLS.Config = secure != nil, secure
 	config.Security.SASL.apply(c)
+	if config.Dial != nil {
+		c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, dialer(config.Dial)
+	}
 	return c
 }
