@@ -107,22 +107,11 @@ func (b *benchRelay) run(ctx context.Context) (report relayReport, err error) {
 	if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
 		return report, err
 	}
-	report.Kafka = "in process"
-	if b.jars == "" {
-		broker, err := embedded.StartKafka(0, published.TopicLeadExpired)
-		if err != nil {
-			return report, err
-		}
-		defer broker.Close()
-		b.brokers = broker.Brokers()
-	} else {
-		broker, err := embedded.StartApacheKafka(ctx, b.jars, 0, published.TopicLeadExpired)
-		if err != nil {
-			return report, err
-		}
-		defer broker.Close()
-		report.Kafka, b.brokers = "Apache Kafka", broker.Brokers()
+	closeKafka, err := b.startKafka(ctx, &report)
+	if err != nil {
+		return report, err
 	}
+	defer closeKafka()
 	for _, latency := range []int{0, 5} {
 		rates := make(map[string][]float64)
 		for round := range b.rounds {
@@ -142,6 +131,24 @@ func (b *benchRelay) run(ctx context.Context) (report relayReport, err error) {
 		}
 	}
 	return report, nil
+}
+
+// startKafka starts the broker that was asked for.
+func (b *benchRelay) startKafka(ctx context.Context, report *relayReport) (stop func(), err error) {
+	if b.jars == "" {
+		broker, err := embedded.StartKafka(0, published.TopicLeadExpired)
+		if err != nil {
+			return nil, err
+		}
+		report.Kafka, b.brokers = "in process", broker.Brokers()
+		return broker.Close, nil
+	}
+	broker, err := embedded.StartApacheKafka(ctx, b.jars, 0, published.TopicLeadExpired)
+	if err != nil {
+		return nil, err
+	}
+	report.Kafka, b.brokers = "Apache Kafka", broker.Brokers()
+	return broker.Close, nil
 }
 
 // kafkaConfig leads to the brokers, with some more latency on the way there.
