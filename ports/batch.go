@@ -13,6 +13,7 @@
 package ports
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -54,6 +55,14 @@ type Cursor struct {
 
 // IsZero reports whether the end is open.
 func (c Cursor) IsZero() bool { return c == Cursor{} }
+
+// Compare returns -1 where c lies before d, 1 where it lies behind it, and 0 where they are the same.
+func (c Cursor) Compare(d Cursor) int {
+	if byDue := c.Due.Compare(d.Due); byDue != 0 {
+		return byDue
+	}
+	return bytes.Compare(c.ID[:], d.ID[:])
+}
 
 // Claim says which due items a unit of work may take. What one claim takes, commits together.
 type Claim struct {

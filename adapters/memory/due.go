@@ -147,10 +147,10 @@ func (d *Due[A, E]) Backlog(_ context.Context, asOf time.Time, after ports.Curso
 func (d *Due[A, E]) due(claim ports.Claim) []candidate[A, E] {
 	all := slices.DeleteFunc(d.waiting(), func(c candidate[A, E]) bool {
 		return c.due.After(claim.AsOf) || c.due.Equal(claim.AsOf) && !d.inclusive ||
-			!claim.After.IsZero() && comparePlaces(c.place(), claim.After) <= 0 ||
-			!claim.Until.IsZero() && comparePlaces(c.place(), claim.Until) > 0
+			!claim.After.IsZero() && c.place().Compare(claim.After) <= 0 ||
+			!claim.Until.IsZero() && c.place().Compare(claim.Until) > 0
 	})
-	slices.SortFunc(all, func(a, b candidate[A, E]) int { return comparePlaces(a.place(), b.place()) })
+	slices.SortFunc(all, func(a, b candidate[A, E]) int { return a.place().Compare(b.place()) })
 	return all
 }
 

@@ -104,7 +104,7 @@ func (w *World[E]) List(context.Context) ([]ports.Quarantined, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.SortedFunc(maps.Values(w.record), func(a, b ports.Quarantined) int {
-		return comparePlaces(ports.Cursor{Due: a.NextAttempt, ID: a.Item}, ports.Cursor{Due: b.NextAttempt, ID: b.Item})
+		return ports.Cursor{Due: a.NextAttempt, ID: a.Item}.Compare(ports.Cursor{Due: b.NextAttempt, ID: b.Item})
 	}), nil
 }
 
@@ -213,13 +213,6 @@ func commit[A eventsourcing.State[A, E], E eventsourcing.Event](w *World[E], c c
 		w.streams[r.Event.Stream()] = append(w.streams[r.Event.Stream()], r)
 	}
 	w.messages = append(w.messages, c.messages...)
-}
-
-func comparePlaces(a, b ports.Cursor) int {
-	if byDue := a.Due.Compare(b.Due); byDue != 0 {
-		return byDue
-	}
-	return bytes.Compare(a.ID[:], b.ID[:])
 }
 
 func sorted[E any](rows map[uuid.UUID]eventsourcing.Part[E]) []eventsourcing.Part[E] {

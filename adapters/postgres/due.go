@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,13 +94,19 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 	var changes []change[A, E]
 	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
 		rows, err := d.claim(ctx, tx, claim)
-		outcome = ports.Outcome[A, E]{Claimed: len(rows.items) + len(rows.orphans), Next: rows.next}
+		outcome = ports.Outcome[A, E]{Claimed: len(rows.items), Next: rows.next}
 		if err != nil {
 			return err
 		}
 		standing, due, err := d.look(ctx, tx, claim, rows)
 		if err != nil {
 			return err
+		}
+		if due > len(rows.items) && d.polled.orphans != nil {
+			if due, err = d.findOrphans(ctx, tx, claim, &rows, due); err != nil {
+				return err
+			}
+			outcome.Claimed, outcome.Next = len(rows.items)+len(rows.orphans), rows.next
 		}
 		outcome.SkippedLocked = max(0, due-outcome.Claimed)
 		var recovered []pgtype.UUID
@@ -143,14 +150,8 @@ func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (cl
 	taken := claimedPage[A]{items: rows, rest: rest, full: len(rows) == claim.Limit, next: endOf(claim)}
 	if taken.full {
 		taken.next = rows[len(rows)-1].place()
-		claim.Until = taken.next
 	} else if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
 		return taken, fmt.Errorf("take settled items off the record: %w", err)
-	}
-	if d.polled.orphans != nil && !taken.full { // what lies before a full claim's end, a later tick finds
-		if taken.orphans, err = d.polled.orphans(ctx, d.schema.in(tx), pageOf(claim)); err != nil {
-			return taken, fmt.Errorf("claim what lacks its partner: %w", err)
-		}
 	}
 	return taken, nil
 }
@@ -178,9 +179,6 @@ func undone[A, E any](outcome ports.Outcome[A, E], changes []change[A, E], err e
 // older snapshot), and how much was due in the claim's range, whoever holds it: up to where the
 // claim ended.
 func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
-	if rows.full {
-		claim.Until = rows.next
-	}
 	var reads []func(dbtx) error
 	if rows.rest != nil {
 		reads = append(reads, func(db dbtx) error { return rows.rest(ctx, db) })
@@ -191,16 +189,47 @@ func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows
 			return err
 		})
 	}
-	reads = append(reads, func(db dbtx) error {
-		p := pageOf(claim)
-		n, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
-		due = int(n)
+	reads = append(reads, func(db dbtx) (err error) {
+		due, err = d.count(ctx, db, claim, rows)
 		return err
 	})
 	if err := together(ctx, tx, d.schema.name, reads...); err != nil {
 		return nil, 0, fmt.Errorf("look at what was claimed: %w", err)
 	}
 	return standing, due, nil
+}
+
+func (d *Due[A, E]) count(ctx context.Context, db dbtx, claim ports.Claim, rows claimedPage[A]) (int, error) {
+	p := pageOf(rows.within(claim))
+	due, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
+	return int(due), err
+}
+
+// findOrphans takes what lacks a partner in a claim's range, where more was due than could be
+// claimed. Where there may be more orphans than a claim may take, the page ends with the last of them,
+// the items behind it are for the next claim, and fewer were due.
+func (d *Due[A, E]) findOrphans(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows *claimedPage[A], due int) (_ int, err error) {
+	rows.orphans, err = d.polled.orphans(ctx, d.schema.in(tx), pageOf(rows.within(claim)))
+	if err != nil {
+		return 0, fmt.Errorf("claim what lacks its partner: %w", err)
+	}
+	if len(rows.orphans) < claim.Limit {
+		return due, nil
+	}
+	rows.full, rows.next = true, rows.orphans[len(rows.orphans)-1].place()
+	rows.items = slices.DeleteFunc(rows.items, func(c claimed[A]) bool { return c.place().Compare(rows.next) > 0 })
+	if due, err = d.count(ctx, d.schema.in(tx), claim, *rows); err != nil {
+		return 0, fmt.Errorf("count what is held elsewhere: %w", err)
+	}
+	return due, nil
+}
+
+// within narrows a claim to the range that it has seen.
+func (p claimedPage[A]) within(claim ports.Claim) ports.Claim {
+	if p.full {
+		claim.Until = p.next
+	}
+	return claim
 }
 
 func (d *Due[A, E]) heads(ctx context.Context, db dbtx, rows []claimed[A]) (map[uuid.UUID]int, error) {
