@@ -17,8 +17,13 @@ func slotFromRow(row calendardb.CalendarAvailabilitySlot) (calendar.Availability
 		moment{"start_at", row.StartAt}, moment{"end_at", row.EndAt},
 		moment{"created_at", row.CreatedAt}, moment{"updated_at", row.UpdatedAt},
 	)
-	if err != nil {
+	switch {
+	case err != nil:
 		return calendar.AvailabilitySlot{}, err
+	case !row.MinLeadTimeMinutes.Valid:
+		return calendar.AvailabilitySlot{}, ColumnError{"min_lead_time_minutes", isNull}
+	case !row.AutoConfirm.Valid:
+		return calendar.AvailabilitySlot{}, ColumnError{"auto_confirm", isNull}
 	}
 	return calendar.RestoreSlot(calendar.SlotSnapshot{
 		ID:                 calendar.SlotID(row.ID.Bytes),
@@ -100,8 +105,11 @@ func reminderFromRow(row calendardb.CalendarEventReminder) (calendar.EventRemind
 		moment{"due_at", row.DueAt}, moment{"sent_at", row.SentAt},
 		moment{"created_at", row.CreatedAt}, moment{"updated_at", row.UpdatedAt},
 	)
-	if err != nil {
+	switch {
+	case err != nil:
 		return calendar.EventReminder{}, err
+	case !row.OffsetMinutes.Valid:
+		return calendar.EventReminder{}, ColumnError{"offset_minutes", isNull}
 	}
 	return calendar.RestoreReminder(calendar.ReminderSnapshot{
 		ID:            calendar.ReminderID(row.ID.Bytes),

@@ -73,15 +73,16 @@ func TestReminders_AnUnsoundEventIsItsRemindersFailureAlone(t *testing.T) {
 	spoilt, one, another := portstest.Plan(portstest.Noon.Add(-2*time.Minute)), portstest.Plan(portstest.Noon.Add(-3*time.Minute)), portstest.Plan(portstest.Noon.Add(-time.Minute))
 	w.given(t, "calendar", scheduled(spoilt), scheduled(one), scheduled(another))
 	for what, spoil := range map[string]struct{ statement, why string }{
-		"it is missing":         {"DELETE FROM calendar.calendar_events WHERE id = $1", "does not exist"},
-		"it begins at infinity": {"UPDATE calendar.calendar_events SET start_at = 'infinity', end_at = 'infinity' WHERE id = $1", "start_at is infinity"},
-		"it ends at infinity":   {"UPDATE calendar.calendar_events SET end_at = 'infinity' WHERE id = $1", "end_at is infinity"},
-		"it never ends":         {"UPDATE calendar.calendar_events SET end_at = NULL WHERE id = $1", "EndAt is not after StartAt"},
-		"it has no status":      {"UPDATE calendar.calendar_events SET status = NULL WHERE id = $1", "Status"},
-		"it has no tenant":      {"UPDATE calendar.calendar_events SET tenant_id = NULL WHERE id = $1", "TenantID is missing"},
-		"it has no owner":       {"UPDATE calendar.calendar_events SET owner_user_id = NULL WHERE id = $1", "OwnerUserID is missing"},
-		"it has no time zone":   {"UPDATE calendar.calendar_events SET time_zone = NULL WHERE id = $1", "TimeZone is missing"},
-		"it has no version":     {"UPDATE calendar.calendar_events SET version = NULL WHERE id = $1", "Version is below 1"},
+		"it is missing":           {"DELETE FROM calendar.calendar_events WHERE id = $1", "does not exist"},
+		"it begins at infinity":   {"UPDATE calendar.calendar_events SET start_at = 'infinity', end_at = 'infinity' WHERE id = $1", "start_at is infinity"},
+		"it ends at infinity":     {"UPDATE calendar.calendar_events SET end_at = 'infinity' WHERE id = $1", "end_at is infinity"},
+		"it never ends":           {"UPDATE calendar.calendar_events SET end_at = NULL WHERE id = $1", "EndAt is not after StartAt"},
+		"it has no status":        {"UPDATE calendar.calendar_events SET status = NULL WHERE id = $1", "Status"},
+		"it has no tenant":        {"UPDATE calendar.calendar_events SET tenant_id = NULL WHERE id = $1", "TenantID is missing"},
+		"it has no owner":         {"UPDATE calendar.calendar_events SET owner_user_id = NULL WHERE id = $1", "OwnerUserID is missing"},
+		"it has no time zone":     {"UPDATE calendar.calendar_events SET time_zone = NULL WHERE id = $1", "TimeZone is missing"},
+		"it has no version":       {"UPDATE calendar.calendar_events SET version = NULL WHERE id = $1", "Version is below 1"},
+		"no offset of a reminder": {"UPDATE calendar.event_reminders SET offset_minutes = NULL WHERE event_id = $1", "offset_minutes is null"},
 	} {
 		for _, page := range []int{1, 200} {
 			t.Run(fmt.Sprintf("%s, pages of %d", what, page), func(t *testing.T) {
@@ -118,6 +119,8 @@ func TestAppointments_AnUnsoundPartnerIsItsAppointmentsFailureAlone(t *testing.T
 		"the slot never begins":          {"availability_slots", "start_at = NULL", "StartAt is missing", slot.Slot},
 		"the slot has no tenant":         {"availability_slots", "tenant_id = NULL", "TenantID is missing", slot.Slot},
 		"the slot has no status":         {"availability_slots", "status = NULL", "Status", slot.Slot},
+		"the slot has no lead time":      {"availability_slots", "min_lead_time_minutes = NULL", "min_lead_time_minutes is null", slot.Slot},
+		"the slot may confirm by itself": {"availability_slots", "auto_confirm = NULL", "auto_confirm is null", slot.Slot},
 		"the slot's row lags":            {"availability_slots", "version = 1", "the stream is at version 2, ahead of the row at 1", slot.Slot},
 		"the event is missing":           {"calendar_events", "", lacks, spoilt.CalendarEvent},
 		"the event was cancelled before": {"calendar_events", "status = 'Cancelled', version = version + 1", "INV-CAL-3", spoilt.CalendarEvent},

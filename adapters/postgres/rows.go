@@ -7,7 +7,10 @@ import (
 )
 
 // Columns as the driver takes and gives them. The platform owns its tables: a null where the
-// domain has no word for one becomes a zero, which the domain refuses.
+// domain has no word for one becomes a zero, which the domain refuses; where zero would pass for a
+// value, the null is a ColumnError.
+
+const isNull = "is null"
 
 func asUUID[ID ~[16]byte](id ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
