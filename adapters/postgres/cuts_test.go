@@ -171,12 +171,12 @@ func TestUnits_ACutAtAnyProtocolMessageLeavesNothingHalfDone(t *testing.T) {
 
 	messages, total := 0, 0
 	for n, u := range units() {
-		t.Run(u.name, func(t *testing.T) {
+		w.run(u.name, func(*testing.T) {
 			test := cutTest{unit: u, world: w, cut: &cut, through: through, direct: w.owner}
 			if u.job {
 				test.through, test.direct = throughAsWorker, w.worker
 			}
-			w.given(t, u.schema, u.given...)
+			w.given(u.schema, u.given...)
 			test.run(n)
 			messages, total = messages+test.messages, total+test.cuts
 		})

@@ -71,7 +71,7 @@ func TestReminders_AnUnsoundEventIsItsRemindersFailureAlone(t *testing.T) {
 	w := newWorld(t)
 	w.execute(nullable)
 	spoilt, one, another := portstest.Plan(portstest.Noon.Add(-2*time.Minute)), portstest.Plan(portstest.Noon.Add(-3*time.Minute)), portstest.Plan(portstest.Noon.Add(-time.Minute))
-	w.given(t, "calendar", scheduled(spoilt), scheduled(one), scheduled(another))
+	w.given("calendar", scheduled(spoilt), scheduled(one), scheduled(another))
 	for what, spoil := range map[string]struct{ statement, why string }{
 		"it is missing":           {"DELETE FROM calendar.calendar_events WHERE id = $1", "does not exist"},
 		"it begins at infinity":   {"UPDATE calendar.calendar_events SET start_at = 'infinity', end_at = 'infinity' WHERE id = $1", "start_at is infinity"},
@@ -85,8 +85,7 @@ func TestReminders_AnUnsoundEventIsItsRemindersFailureAlone(t *testing.T) {
 		"no offset of a reminder": {"UPDATE calendar.event_reminders SET offset_minutes = NULL WHERE event_id = $1", "offset_minutes is null"},
 	} {
 		for _, page := range []int{1, 200} {
-			t.Run(fmt.Sprintf("%s, pages of %d", what, page), func(t *testing.T) {
-				w.T = t
+			w.run(fmt.Sprintf("%s, pages of %d", what, page), func(t *testing.T) {
 				w.again()
 				w.execute(spoil.statement, uuid.UUID(spoilt.CalendarEvent))
 				done, failed := drained(w, w.worker.calendar.DueReminders, appcalendar.Dispatch, page)
@@ -106,7 +105,7 @@ func TestAppointments_AnUnsoundPartnerIsItsAppointmentsFailureAlone(t *testing.T
 	slot, spoilt := portstest.Booking(moment)
 	oneSlot, one := portstest.Booking(before)
 	anotherSlot, another := portstest.Booking(after)
-	w.given(t, "calendar", booked(slot, spoilt, moment), started(spoilt.CalendarEvent), booked(oneSlot, one, before), booked(anotherSlot, another, after))
+	w.given("calendar", booked(slot, spoilt, moment), started(spoilt.CalendarEvent), booked(oneSlot, one, before), booked(anotherSlot, another, after))
 	const lacks = "its slot or its calendar event does not exist"
 	for what, spoil := range map[string]struct {
 		table, change, why string
@@ -136,8 +135,7 @@ func TestAppointments_AnUnsoundPartnerIsItsAppointmentsFailureAlone(t *testing.T
 		"a reminder has no tenant":       {"event_reminders", "tenant_id = NULL", "TenantID is missing", spoilt.Reminders[0].Reminder},
 	} {
 		for _, page := range []int{1, 20} {
-			t.Run(fmt.Sprintf("%s, pages of %d", what, page), func(t *testing.T) {
-				w.T = t
+			w.run(fmt.Sprintf("%s, pages of %d", what, page), func(t *testing.T) {
 				w.again()
 				if spoil.change == "" {
 					w.execute("DELETE FROM calendar."+spoil.table+" WHERE id = $1", uuid.UUID(spoil.of))
@@ -160,13 +158,12 @@ func TestAppointments_OfTwoOnOneSlotTheFirstExpiresAndTheSecondIsAFailure(t *tes
 	slot, request := portstest.Booking(first)
 	_, second := portstest.Booking(moment)
 	otherSlot, other := portstest.Booking(last)
-	w.given(t, "calendar", booked(slot, request, first), booked(otherSlot, other, last), func(w *world) {
+	w.given("calendar", booked(slot, request, first), booked(otherSlot, other, last), func(w *world) {
 		w.execute("UPDATE calendar.availability_slots SET status = 'Available' WHERE id = $1", uuid.UUID(slot.Slot))
 		w.must(w.owner.agenda(moment.Add(-24*time.Hour)).Book(w.Context(), "investor", slot.Slot, second))
 	})
 	for _, page := range []int{1, 2, 20} {
-		t.Run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
-			w.T = t
+		w.run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
 			w.again()
 			done, failed := drained(w, w.worker.calendar.Overdue, appcalendar.TimeOut, page)
 			w.blames(failed, uuid.UUID(second.Appointment), uuid.Nil, "INV-SLT-5")
@@ -208,7 +205,7 @@ func TestOrphans_ManyOfThemAreEachToldInOneCycle(t *testing.T) {
 			})
 		}
 	}
-	w.given(t, "calendar", makes...)
+	w.given("calendar", makes...)
 	check := func(t *testing.T, done cycle.Summary, failed []ports.Failure, want []uuid.UUID) {
 		var told []uuid.UUID
 		for _, f := range failed {
@@ -222,8 +219,7 @@ func TestOrphans_ManyOfThemAreEachToldInOneCycle(t *testing.T) {
 		}
 	}
 	for _, page := range []int{1, 2, 3, 200} {
-		t.Run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
-			w.T = t
+		w.run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
 			w.again()
 			done, failed := drained(w, w.worker.calendar.DueReminders, appcalendar.Dispatch, page)
 			check(t, done, failed, reminders)
@@ -239,7 +235,7 @@ func TestPartners_ThatAreLockedAreTheirItemsPassedOver(t *testing.T) {
 	held, free := portstest.Plan(moment), portstest.Plan(after)
 	slot, request := portstest.Booking(moment)
 	otherSlot, other := portstest.Booking(after)
-	w.given(t, "calendar", scheduled(held), scheduled(free), booked(slot, request, moment), booked(otherSlot, other, after))
+	w.given("calendar", scheduled(held), scheduled(free), booked(slot, request, moment), booked(otherSlot, other, after))
 	for what, held := range map[string]struct {
 		table string
 		id    [16]byte
@@ -251,8 +247,7 @@ func TestPartners_ThatAreLockedAreTheirItemsPassedOver(t *testing.T) {
 		"a reminder":             {"event_reminders", held.Reminders[0].Reminder, hands.dispatch},
 		"an appointment":         {"appointments", request.Appointment, hands.timeOut},
 	} {
-		t.Run(what, func(t *testing.T) {
-			w.T = t
+		w.run(what, func(t *testing.T) {
 			w.again()
 			release := hooks(t, w.db, w.db, "calendar", held.table).Lock(held.id)
 			if took, err := held.page(w.worker, t.Context(), 10); err != nil || took != (taken{done: 1, passedOver: 1}) {
@@ -271,7 +266,7 @@ func TestOperations_AnAppointmentWhosePartnerIsMissingNamesIt(t *testing.T) {
 	w := newWorld(t)
 	w.execute(nullable)
 	slot, request := portstest.Booking(portstest.Noon)
-	w.given(t, "calendar", booked(slot, request, portstest.Noon))
+	w.given("calendar", booked(slot, request, portstest.Noon))
 	for table, want := range map[string]calendar.MissingPartnerError{
 		"availability_slots": {Kind: calendar.KindSlot, ID: uuid.UUID(slot.Slot)},
 		"calendar_events":    {Kind: calendar.KindEvent, ID: uuid.UUID(request.CalendarEvent)},

@@ -138,7 +138,7 @@ func TestWorkers_EightOfThemBesideOperationsDoEachItemOnce(t *testing.T) {
 	for _, c := range crowds() {
 		t.Run(c.job, func(t *testing.T) {
 			w := newWorld(t)
-			w.given(t, c.schema, c.given...)
+			w.given(c.schema, c.given...)
 			applied, refused, waits := w.crowded(c)
 
 			var recorded, streams int

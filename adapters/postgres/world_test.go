@@ -104,6 +104,16 @@ func newWorld(t *testing.T) *world {
 	return &world{T: t, url: url, db: db, owner: handsOf(db), worker: handsOf(open(t, embeddedtest.AsWorker(t, url)))}
 }
 
+// run is a subtest in the same world.
+func (w *world) run(name string, test func(t *testing.T)) {
+	whole := w.T
+	whole.Run(name, func(t *testing.T) {
+		w.T = t
+		defer func() { w.T = whole }()
+		test(t)
+	})
+}
+
 // tables are the contexts' aggregates', those first that others refer to.
 var tables = map[string][]string{
 	"crm":       {"leads"},
@@ -113,8 +123,9 @@ var tables = map[string][]string{
 
 // given empties a context, makes what the test begins with, and saves it. What it published counts
 // as gone.
-func (w *world) given(t *testing.T, schema string, makes ...func(*world)) {
-	w.T, w.schema = t, schema
+func (w *world) given(schema string, makes ...func(*world)) {
+	w.Helper()
+	w.schema = schema
 	all := append(slices.Clone(tables[schema]), "domain_events")
 	var empty, put, save, read []string
 	for _, table := range all {
