@@ -14,25 +14,48 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
-	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/adapters/postgres"
 )
 
 // A pooler in transaction mode keeps nothing of a session: no named prepared statements, no
 // settings beyond a transaction, no session locks.
-func TestLeads_KeepThePortsPromisesThroughPgBouncerInTransactionMode(t *testing.T) {
+func TestJobs_KeepThePortsPromisesThroughPgBouncerInTransactionMode(t *testing.T) {
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		t.Skip("needs PgBouncer (CI installs it): ", err)
 	}
-	portstest.Leads(t, func(t *testing.T) portstest.LeadStore {
-		store, db := leadStore(t)
-		through := open(t, pgbouncer(t, program, db.Pool.Config().ConnString()))
-		crm := postgres.NewCRM(through, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", func() {}))
-		store.Due, store.Quarantine, store.Ledger = crm.Due, postgres.NewQuarantine(through, "crm"), crm.Ledger
-		return store
+	through := func(t *testing.T, db *postgres.DB) hands {
+		return handsOf(open(t, pgbouncer(t, program, db.Pool.Config().ConnString())))
+	}
+	t.Run("lead-expiration", func(t *testing.T) {
+		portstest.Leads(t, func(t *testing.T) portstest.LeadStore {
+			store, db := leadStore(t)
+			h := through(t, db)
+			store.Due, store.Ledger, store.Quarantine = h.crm.Due, h.crm.Ledger, postgres.NewQuarantine(h.db, "crm")
+			return store
+		})
 	})
+	t.Run("expire-promotions", func(t *testing.T) {
+		portstest.Purchases(t, func(t *testing.T) portstest.PurchaseStore {
+			store, db := purchaseStore(t)
+			h := through(t, db)
+			store.Due, store.Ledger, store.Quarantine = h.promotion.Due, h.promotion.Ledger, postgres.NewQuarantine(h.db, "promotion")
+			return store
+		})
+	})
+	ofCalendar := func(polled string) func(*testing.T) portstest.CalendarStore {
+		return func(t *testing.T) portstest.CalendarStore {
+			store, db := calendarStore(t, polled)
+			h := through(t, db)
+			c := h.calendar
+			store.DueReminders, store.Overdue, store.Quarantine = c.DueReminders, c.Overdue, postgres.NewQuarantine(h.db, "calendar")
+			store.SlotLedger, store.AppointmentLedger, store.EventLedger, store.ReminderLedger = c.SlotLedger, c.AppointmentLedger, c.EventLedger, c.ReminderLedger
+			return store
+		}
+	}
+	t.Run("reminder-dispatch", func(t *testing.T) { portstest.Reminders(t, ofCalendar("event_reminders")) })
+	t.Run("appointment-timeout", func(t *testing.T) { portstest.Appointments(t, ofCalendar("appointments")) })
 }
 
 // pgbouncer starts a pooler in front of a database and returns the URL through it, for the
