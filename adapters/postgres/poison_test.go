@@ -201,3 +201,16 @@ func (f failures) Transition(ctx context.Context, c ports.Claim, r ports.Rule[cr
 	}
 	return outcome, err
 }
+
+// The platform may have constraints of its own: what an UPDATE breaks of them is a data fault.
+func TestLeads_AnUpdateThatBreaksAUniqueConstraintIsItsLeadsPoisonAlone(t *testing.T) {
+	store, db := leadStore(t)
+	leads := due(t, store, 3)
+	execute(t, db, "UPDATE crm.leads SET executor_agent_user_id = $1 WHERE id IN ($2, $3)", uuid.NewString(), leads[0].String(), leads[1].String())
+	execute(t, db, "CREATE UNIQUE INDEX one_expired_lead_an_agent ON crm.leads (executor_agent_user_id) WHERE status = 'Expired'")
+	summary, err := cycle.Drain(t.Context(), store.Due, appcrm.Expire, cycle.Begin(portstest.Noon),
+		cycle.Limits{BatchSize: 10, MaxBatches: 20, Interval: time.Hour}, nil)
+	if err != nil || summary.Applied != 2 || summary.Failed != 1 || summary.Faults > 0 {
+		t.Errorf("summary %+v, %v; want two expired, one failed", summary, err)
+	}
+}

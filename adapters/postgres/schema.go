@@ -143,7 +143,7 @@ func write[A eventsourcing.State[A, E], E eventsourcing.Event](
 	}
 	var w writes
 	s.save(ctx, &w, parts)
-	w.add("append events", "domain_events", len(events), func(db dbtx) error {
+	w.add("append events", len(events), func(db dbtx) error {
 		_, err := journaldb.New(inSchema{db, s.name}).AppendEvents(ctx, columnsOf(events, from))
 		return err
 	})
@@ -152,7 +152,7 @@ func write[A eventsourcing.State[A, E], E eventsourcing.Event](
 		if err != nil {
 			return err
 		}
-		w.add("write to the outbox", "outbox", len(messages), func(db dbtx) error {
+		w.add("write to the outbox", len(messages), func(db dbtx) error {
 			_, err := db.Exec(ctx, statement, args...)
 			return err
 		})

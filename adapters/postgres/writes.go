@@ -19,29 +19,34 @@ type writes struct {
 
 // want is what one statement is for, and how many rows it must change.
 type want struct {
-	act, table string
-	rows       int
+	act  string
+	rows int
+	into string // the table whose rows must be new; "": it makes none
 }
 
 // add gathers the one statement that run executes. Its answer comes with send.
-func (w *writes) add(act, table string, rows int, run func(db dbtx) error) {
-	if rows == 0 {
+func (w *writes) add(act string, rows int, run func(db dbtx) error) {
+	w.gather(want{act: act, rows: rows}, run)
+}
+
+func (w *writes) gather(one want, run func(db dbtx) error) {
+	if one.rows == 0 {
 		return
 	}
 	if err := run(queue{&w.batch}); err != nil {
 		panic(err) // a queue refuses nothing
 	}
-	w.wants = append(w.wants, want{act, table, rows})
+	w.wants = append(w.wants, one)
 }
 
 // insert adds the INSERT of rows that must be new.
 func (w *writes) insert(table string, rows int, run func(db dbtx) error) {
-	w.add("insert into "+table, table, rows, run)
+	w.gather(want{act: "insert into " + table, rows: rows, into: table}, run)
 }
 
 // update adds an UPDATE from arrays.
 func (w *writes) update(table string, rows int, run func(db dbtx) error) {
-	w.add("update "+table, table, rows, run)
+	w.add("update "+table, rows, run)
 }
 
 // send runs the statements and checks that each changed as many rows as it should: errFewerRows
@@ -56,7 +61,7 @@ func (w *writes) send(ctx context.Context, tx pgx.Tx) (err error) {
 	for _, want := range w.wants {
 		tag, err := results.Exec()
 		switch {
-		case uniqueViolation(err, want.table) && !lostRace(err):
+		case uniqueViolation(err, want.into): // an UPDATE that breaks a constraint of the platform's is a data fault
 			return ports.ErrConflict
 		case err != nil:
 			return fmt.Errorf("%s: %w", want.act, err)
