@@ -56,8 +56,8 @@ WHERE (job, item) IN (
 );
 
 -- name: ClaimAppointmentOrphans :many
--- What is due and lacks a partner. The inner join of the claim hides it, and an outer join cannot be
--- locked.
+-- What is due and lacks a partner: the inner join of the claim hides it. Looked up row by row, for
+-- the few rows of the range: a NOT EXISTS would be planned as a hash of the partners' whole table.
 SELECT sqlc.embed(a), coalesce(q.failures, 0)::integer AS failures
 FROM calendar.appointments AS a
 LEFT JOIN any_context.quarantine AS q ON q.job = 'appointment-timeout' AND q.item = a.id
@@ -66,7 +66,8 @@ WHERE a.status = 'Pending'
   AND (a.pending_expires_at, a.id) > (@after_due::timestamptz, @after_id::uuid)
   AND (a.pending_expires_at, a.id) <= (@until_due::timestamptz, @until_id::uuid)
   AND (q.next_attempt IS NULL OR q.next_attempt <= @as_of)
-  AND (NOT EXISTS (SELECT FROM calendar.availability_slots AS s WHERE s.id = a.slot_id) OR NOT EXISTS (SELECT FROM calendar.calendar_events AS e WHERE e.id = a.calendar_event_id))
+  AND ((SELECT s.id FROM calendar.availability_slots AS s WHERE s.id = a.slot_id) IS NULL
+       OR (SELECT e.id FROM calendar.calendar_events AS e WHERE e.id = a.calendar_event_id) IS NULL)
 ORDER BY a.pending_expires_at, a.id
 LIMIT @max_items
 FOR NO KEY UPDATE OF a SKIP LOCKED;

@@ -55,8 +55,8 @@ WHERE (job, item) IN (
 );
 
 -- name: ClaimReminderOrphans :many
--- What is due and lacks a partner. The inner join of the claim hides it, and an outer join cannot be
--- locked.
+-- What is due and lacks a partner: the inner join of the claim hides it. Looked up row by row, for
+-- the few rows of the range: a NOT EXISTS would be planned as a hash of the partners' whole table.
 SELECT sqlc.embed(r), coalesce(q.failures, 0)::integer AS failures
 FROM calendar.event_reminders AS r
 LEFT JOIN any_context.quarantine AS q ON q.job = 'reminder-dispatch' AND q.item = r.id
@@ -65,7 +65,7 @@ WHERE r.status = 'Pending'
   AND (r.due_at, r.id) > (@after_due::timestamptz, @after_id::uuid)
   AND (r.due_at, r.id) <= (@until_due::timestamptz, @until_id::uuid)
   AND (q.next_attempt IS NULL OR q.next_attempt <= @as_of)
-  AND NOT EXISTS (SELECT FROM calendar.calendar_events AS e WHERE e.id = r.event_id)
+  AND (SELECT e.id FROM calendar.calendar_events AS e WHERE e.id = r.event_id) IS NULL
 ORDER BY r.due_at, r.id
 LIMIT @max_items
 FOR NO KEY UPDATE OF r SKIP LOCKED;
