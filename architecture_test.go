@@ -1,5 +1,5 @@
-// Package pinworker_test holds the one test that is about the whole tree: imports point
-// inward, and the domain stays pure.
+// Package pinworker_test holds the tests that are about the whole tree: imports point inward, the
+// domain stays pure, and what docs/tests.md names is there.
 package pinworker_test
 
 import (

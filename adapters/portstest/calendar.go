@@ -1,6 +1,7 @@
 package portstest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -134,6 +135,8 @@ func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
 			Verify: s.Verify,
 		}
 	})
+	t.Run("what a slot confirms by itself is never claimed", func(t *testing.T) { confirmedByItself(t, open(t)) })
+	t.Run("a slot past its lead time expires with its appointment", func(t *testing.T) { pastLeadTime(t, open(t)) })
 	t.Run("an appointment that is held back holds back none of its event's reminders", func(t *testing.T) { remindersOfHeld(t, open(t)) })
 }
 
@@ -147,6 +150,47 @@ func (s CalendarStore) book(t *testing.T, due time.Time, slot calendar.Publicati
 	if err := operations.Book(t.Context(), "investor", slot.Slot, request); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func confirmedByItself(t *testing.T, s CalendarStore) {
+	slot, request := Booking(Noon.Add(-time.Hour))
+	slot.AutoConfirm = true
+	s.book(t, Noon.Add(-time.Hour), slot, request)
+	claim := ports.Claim{AsOf: Noon.AddDate(1, 0, 0), Limit: 10, Run: ports.NewRunID()}
+	outcome, err := s.Overdue.Transition(t.Context(), claim, appcalendar.TimeOut)
+	if err != nil || outcome.Claimed != 0 {
+		t.Errorf("outcome %+v, %v; want nothing claimed", outcome, err)
+	}
+	if backlog, err := s.Overdue.Backlog(t.Context(), claim.AsOf, ports.Cursor{}); err != nil || backlog != (ports.Backlog{}) {
+		t.Errorf("backlog %+v, %v; want none", backlog, err)
+	}
+	if a := entry(t, s.AppointmentLedger, uuid.UUID(request.Appointment)).Row.Snapshot(); a.Status != calendar.AppointmentConfirmed || !a.PendingExpiresAt.IsZero() {
+		t.Errorf("appointment %+v; want it Confirmed, with no moment to time out at", a)
+	}
+}
+
+func pastLeadTime(t *testing.T, s CalendarStore) {
+	due := Noon.Add(-time.Microsecond)
+	slot, request := Booking(due)
+	slot.StartAt, slot.EndAt = due.Add(2*time.Hour), due.Add(3*time.Hour) // its lead time begins at the moment that is due
+	s.book(t, due, slot, request)
+	before := len(s.Messages())
+	outcome, err := s.Overdue.Transition(t.Context(), ports.Claim{AsOf: Noon, Limit: 1, Run: ports.NewRunID()}, appcalendar.TimeOut)
+	if err != nil || len(outcome.Applied) != 1 || len(s.Messages()) != before+2 {
+		t.Fatalf("outcome %+v, %v, messages %v; want it expired, and two messages", outcome, err, s.Messages()[before:])
+	}
+	states := []string{
+		string(entry(t, s.AppointmentLedger, uuid.UUID(request.Appointment)).Row.Snapshot().Status),
+		string(entry(t, s.SlotLedger, uuid.UUID(slot.Slot)).Row.Snapshot().Status),
+		string(entry(t, s.EventLedger, uuid.UUID(request.CalendarEvent)).Row.Snapshot().Status),
+	}
+	for _, r := range request.Reminders {
+		states = append(states, string(entry(t, s.ReminderLedger, uuid.UUID(r.Reminder)).Row.Snapshot().Status))
+	}
+	if want := []string{"Expired", "Expired", "Cancelled", "Skipped", "Skipped"}; !slices.Equal(states, want) {
+		t.Errorf("appointment, slot, event and reminders are %v; want %v", states, want)
+	}
+	s.Verify(t)
 }
 
 func remindersOfHeld(t *testing.T, s CalendarStore) {

@@ -91,10 +91,13 @@ func (s leadSuite) operationWaits() {
 	id := s.register(Noon.Add(-time.Minute))
 	release := s.Lock(uuid.UUID(id))
 	ctx, cancel := context.WithCancel(s.Context())
-	extended := make(chan error, 1)
-	go func() { extended <- s.operate(Noon).Extend(ctx, "agent", id, Noon.AddDate(0, 1, 0)) }()
+	begun, extended := make(chan struct{}), make(chan error, 1)
+	operation := s.operate(Noon)
+	operation.Clock = func() time.Time { close(begun); return Noon }
+	go func() { extended <- operation.Extend(ctx, "agent", id, Noon.AddDate(0, 1, 0)) }()
+	<-begun
 	claim := ports.Claim{AsOf: Noon, Limit: 10, Run: ports.NewRunID()}
-	for range 50 {
+	for tries, end := 0, time.Now().Add(50*time.Millisecond); tries < 50 || time.Now().Before(end); tries++ { // time enough not to wait
 		outcome, err := s.Due.Transition(ctx, claim, appcrm.Expire)
 		if err != nil || len(outcome.Applied) > 0 { // the job passes over what the operation waits for
 			s.Fatalf("outcome %+v, %v", outcome, err)

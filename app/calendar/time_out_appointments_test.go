@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,6 +220,24 @@ func TestTimeOutAppointments_AStopLeavesTheItemInHandWholeAndTheRestForLater(t *
 	}
 	w.wantState(booked[1], inTime)
 	w.wantTimedOut(noon, appcalendar.AppointmentsTimedOut{ExpiredCount: 2 - result.ExpiredCount, SlotsReleasedCount: 2 - result.ExpiredCount})
+}
+
+func TestTimeOutAppointments_AnItemThatTheInfrastructureRolledBackIsTakenByTheNextCycle(t *testing.T) {
+	w := newWorld(t)
+	cut, sound := w.book(noon.Add(-2*time.Minute), 3*leadTime, later), w.book(noon.Add(-time.Minute), 3*leadTime, later)
+	w.news()
+	job := w.timer(10)
+	job.Appointments = interrupted[calendar.Booking, calendar.Event]{w.Overdue, sync.OnceFunc(w.Cut)}
+	result, err := job.Run(t.Context(), cycle.Begin(noon))
+	if err != nil || result.ExpiredCount != 1 || result.FaultCount != 1 || result.FailedCount != 0 {
+		t.Errorf("result %+v, %v; want the item in hand rolled back, nobody blamed, and the next one expired", result, err)
+	}
+	w.wantState(cut, inTime)
+	w.wantState(sound, timedOut)
+	w.wantNews(appointmentIs(sound.Appointment, calendar.AppointmentExpired), eventIs(sound.CalendarEvent, calendar.EventCancelled))
+	w.wantTimedOut(noon.Add(interval), appcalendar.AppointmentsTimedOut{ExpiredCount: 1, SlotsReleasedCount: 1})
+	w.wantState(cut, timedOut)
+	w.wantNews(appointmentIs(cut.Appointment, calendar.AppointmentExpired), eventIs(cut.CalendarEvent, calendar.EventCancelled))
 }
 
 func TestTimeOutAppointments_WhatIsDueAtAMomentExpiresByTheNextTick(t *testing.T) {

@@ -261,7 +261,8 @@ func triedAt(ticks int, failed func(at time.Time) int) []int {
 // at most 10 intervals (spec: departures, backoff of poison).
 var heldBack = []int{0, 1, 2, 4, 8, 16, 26, 36}
 
-// interrupted is a store whose caller is told to stop while a unit is decided on.
+// interrupted is a store that something happens to while a unit is decided on: its caller is told to
+// stop, or its connection is cut.
 type interrupted[A, E any] struct {
 	ports.Due[A, E]
 	stop func()

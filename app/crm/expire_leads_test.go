@@ -3,6 +3,8 @@ package crm_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,15 +68,20 @@ func (w *world) run(batchSize, maxBatches int, want appcrm.LeadsExpired) {
 
 func (w *world) status(r crm.Registration) crm.Status {
 	w.t.Helper()
+	return w.rows()[r.Lead].Status
+}
+
+// rows are all leads as they are now.
+func (w *world) rows() map[crm.LeadID]crm.Snapshot {
+	w.t.Helper()
+	rows := make(map[crm.LeadID]crm.Snapshot)
 	for entry, err := range w.leads.Ledger.Entries(w.t.Context(), time.Time{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if entry.ID == uuid.UUID(r.Lead) {
-			return entry.Row.Snapshot().Status
-		}
+		rows[crm.LeadID(entry.ID)] = entry.Row.Snapshot()
 	}
-	return ""
+	return rows
 }
 
 func TestExpireLeads_WithNothingDueIsANoOp(t *testing.T) {
@@ -83,6 +90,25 @@ func TestExpireLeads_WithNothingDueIsANoOp(t *testing.T) {
 	w.run(10, 10, appcrm.LeadsExpired{})
 	if len(w.leads.Messages()) > 0 {
 		t.Errorf("messages %v about nothing", w.leads.Messages())
+	}
+}
+
+func TestExpireLeads_WhatExpiresLaterOrIsExpiredOrArchivedIsUntouched(t *testing.T) {
+	w := newWorld(t)
+	leads := w.register(4, noon.Add(-3*time.Minute)) // the last one expires at noon, which is not before it
+	w.run(1, 1, appcrm.LeadsExpired{ExpiredCount: 1, BatchesProcessed: 1, CappedByMaxBatches: true})
+	for _, err := range []error{
+		w.operations().Archive(t.Context(), "agent", leads[1].Lead),
+		w.operations().Extend(t.Context(), "agent", leads[2].Lead, noon.AddDate(0, 1, 0)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, messages := w.rows(), len(w.leads.Messages())
+	w.run(10, 10, appcrm.LeadsExpired{})
+	if after := w.rows(); !maps.Equal(after, before) || len(w.leads.Messages()) != messages {
+		t.Errorf("leads %+v, %d messages; want them as they were: %+v, %d", after, len(w.leads.Messages()), before, messages)
 	}
 }
 
@@ -126,6 +152,36 @@ func TestExpireLeads_PoisonIsLeftAndNeitherStopsTheDrainNorCapsIt(t *testing.T) 
 	w.run(3, 2, appcrm.LeadsExpired{ExpiredCount: 5, BatchesProcessed: 2, FailedCount: 1})
 	if got := w.status(leads[1]); got != crm.Active {
 		t.Errorf("the poison is %q; want it left Active", got)
+	}
+}
+
+// cutOnce is a store that loses the connection of the first unit that decides on something.
+type cutOnce struct {
+	ports.DueLeads
+	cut func()
+}
+
+func (c cutOnce) Transition(ctx context.Context, claim ports.Claim, rule ports.Rule[crm.Lead, crm.Event]) (ports.Outcome[crm.Lead, crm.Event], error) {
+	decide := rule.Decide
+	rule.Decide = func(l crm.Lead, at time.Time) ([]crm.Event, error) { c.cut(); return decide(l, at) }
+	return c.DueLeads.Transition(ctx, claim, rule)
+}
+
+func TestExpireLeads_ABatchThatIsRolledBackStaysActiveAndTheNextCycleTakesIt(t *testing.T) {
+	w := newWorld(t)
+	leads := w.register(3, noon.Add(-time.Hour))
+	job := w.job(2, 10)
+	job.Leads = cutOnce{w.leads.Due, sync.OnceFunc(w.leads.Cut)}
+	result, err := job.Run(t.Context(), cycle.Begin(noon))
+	if err != nil || result.ExpiredCount != 1 || result.BatchesProcessed != 1 || result.FaultCount != 1 || result.FailedCount != 0 {
+		t.Errorf("result %+v, %v; want the first batch rolled back, nobody blamed, and the second one expired", result, err)
+	}
+	if w.status(leads[0]) != crm.Active || w.status(leads[1]) != crm.Active || len(w.leads.Messages()) != 1 {
+		t.Errorf("leads %+v, messages %v; want two Active, and a message of the third alone", w.rows(), w.leads.Messages())
+	}
+	w.run(2, 10, appcrm.LeadsExpired{ExpiredCount: 2, BatchesProcessed: 1})
+	if len(w.leads.Messages()) != 3 {
+		t.Errorf("messages %v; want one of each lead", w.leads.Messages())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,7 +220,8 @@ func TestExpirePromotions_ACancelAfterTheWorkerIsRefused(t *testing.T) {
 	w.wantNews(active(id), expired(id))
 }
 
-// interrupted is a store whose caller is told to stop while a unit is decided on.
+// interrupted is a store that something happens to while a unit is decided on: its caller is told to
+// stop, or its connection is cut.
 type interrupted struct {
 	ports.DuePurchases
 	stop func()
@@ -252,6 +254,20 @@ func TestExpirePromotions_AStopLeavesTheBatchWhole(t *testing.T) {
 		t.Errorf("error %v; want context.Canceled: nothing is begun after a stop", err)
 	}
 	w.want(noon, apppromotion.PromotionsExpired{ExpiredCount: 3 - result.ExpiredCount})
+}
+
+func TestExpirePromotions_ABatchThatTheInfrastructureRolledBackIsTakenByTheNextCycle(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.purchase(noon.Add(-time.Minute)), w.purchase(noon)
+	w.wantNews(active(first), active(second))
+	job := w.job(10)
+	job.Purchases = interrupted{w.Due, sync.OnceFunc(w.Cut)}
+	if result, err := job.Run(t.Context(), cycle.Begin(noon)); !errors.Is(err, memory.ErrCut) || result.FaultCount != 1 || result.FailedCount+result.ExpiredCount > 0 {
+		t.Errorf("result %+v, %v; want the cycle's only batch rolled back, and nobody blamed", result, err)
+	}
+	w.wantNews()
+	w.want(noon.Add(interval), apppromotion.PromotionsExpired{ExpiredCount: 2})
+	w.wantNews(expired(first), expired(second))
 }
 
 func TestExpirePromotions_WhatEndsAtAMomentExpiresByTheNextTick(t *testing.T) {

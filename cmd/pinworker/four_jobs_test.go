@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/portstest"
@@ -92,15 +94,10 @@ func (p *platform) populate() map[string]int {
 	return messages
 }
 
-// unpublished is how many messages wait in all outboxes, or are yet to be written for what is due.
-func (p *platform) unpublished() (n int) {
+// due is how many items wait for their jobs.
+func (p *platform) due() (n int) {
 	p.Helper()
 	for _, c := range p.worker.contexts {
-		var waiting int
-		if err := c.db.Pool.QueryRow(p.Context(), "SELECT count(*) FROM "+c.name+".outbox").Scan(&waiting); err != nil {
-			p.Fatal(err)
-		}
-		n += waiting
 		for _, j := range c.jobs {
 			backlog, err := j.backlog(p.Context(), time.Now())
 			if err != nil {
@@ -108,6 +105,32 @@ func (p *platform) unpublished() (n int) {
 			}
 			n += backlog.Due
 		}
+	}
+	return n
+}
+
+// waiting is how many messages of each topic wait in the outboxes of all contexts.
+func (p *platform) waiting() map[string]int {
+	p.Helper()
+	waiting := make(map[string]int)
+	for _, c := range p.worker.contexts {
+		rows, err := c.db.Pool.Query(p.Context(), "SELECT topic, count(*) FROM "+c.name+".outbox GROUP BY topic")
+		p.must(err)
+		var topic string
+		var messages int
+		_, err = pgx.ForEachRow(rows, []any{&topic, &messages}, func() error { waiting[topic] = messages; return nil })
+		p.must(err)
+	}
+	return waiting
+}
+
+// unpublished is how many messages are yet to be written for what is due, or wait: in this order, so
+// that none slips by.
+func (p *platform) unpublished() int {
+	p.Helper()
+	n := p.due()
+	for _, messages := range p.waiting() {
+		n += messages
 	}
 	return n
 }
@@ -166,6 +189,29 @@ func TestServe_AllFourJobsReachKafkaFromOneDatabaseAndFromThree(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No cycle calls Kafka: its messages wait, and outlive the worker that wrote them.
+func TestServe_AllFourJobsAreDoneWithoutKafkaAndTheirMessagesWaitForIt(t *testing.T) {
+	p := newPlatform(t)
+	want := p.populate()
+	port := embeddedtest.FreePort(t)
+	away := serveWorker(t, "--set", fmt.Sprintf("kafka.brokers=127.0.0.1:%d", port))
+	eventually(t, "everything due is done", func() bool { return p.due() == 0 })
+	if code := away.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &away.log)
+	}
+	if got := p.waiting(); !maps.Equal(got, want) {
+		t.Errorf("messages that wait: %v; want all, %v", got, want)
+	}
+
+	broker := embeddedtest.Kafka(t, port, published.Topics...)
+	s := serveWorker(t, "--set", fmt.Sprintf("kafka.brokers=127.0.0.1:%d", port))
+	eventually(t, "everything is published", func() bool { return p.unpublished() == 0 })
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+	p.wantInKafka(broker, want)
 }
 
 func TestServe_AWorkerOfLeadsAloneNeedsNothingOfTheOtherContexts(t *testing.T) {
