@@ -55,7 +55,8 @@ func (a *actor) start(act func()) {
 	a.await()
 }
 
-// await returns once the actor stands before its next step, has ended, or waits for a lock.
+// await returns once the actor stands before its next step, has ended, or waits for a row's lock. (A
+// lock on a page that grows is a moment's, and its statement is not over.)
 func (a *actor) await() {
 	a.Helper()
 	a.waits = false
@@ -70,7 +71,7 @@ func (a *actor) await() {
 		}
 		var waits bool
 		a.must(a.db.Pool.QueryRow(a.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE application_name = $1 AND wait_event_type = 'Lock')`, a.name).Scan(&waits))
+			WHERE application_name = $1 AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple'))`, a.name).Scan(&waits))
 		if waits {
 			a.waits = true
 			return
