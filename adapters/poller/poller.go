@@ -21,8 +21,8 @@ type Poller struct {
 	Interval time.Duration // above 0
 	// Deadline is how long a cycle may take before the loop counts as stalled.
 	Deadline time.Duration
-	// Cycle is one cycle. Its error is logged here, once, and the loop goes on.
-	Cycle func(context.Context) error
+	// Cycle is one cycle, which tells of its own failure; the loop goes on.
+	Cycle func(context.Context)
 	Log   *slog.Logger
 
 	progress atomic.Int64 // UnixNano of the last cycle's begin or end; 0 before the first
@@ -56,9 +56,7 @@ func (p *Poller) cycle(ctx context.Context) {
 				"panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
 		}
 	}()
-	if err := p.Cycle(ctx); err != nil && ctx.Err() == nil {
-		p.Log.Error("cycle failed; the next one takes what it left", "job", p.Job, "error", err)
-	}
+	p.Cycle(ctx)
 }
 
 // Stalled returns an error where a cycle has neither begun nor ended for longer than the

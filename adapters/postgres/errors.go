@@ -37,17 +37,30 @@ type ColumnError struct {
 
 func (e ColumnError) Error() string { return e.Column + " " + e.Why }
 
-// refused reports whether the database refused the data it was given: a data fault. Beside
-// classes 22 and 23, class 44 is a view's WITH CHECK OPTION, class P0 a trigger's own RAISE. A
-// policy's refusal (42501) is told from a right that was not granted by text only, and so is
-// taken for the latter.
+// refused reports whether the database refused the data it was given: a data fault. A trigger may
+// RAISE whatever code it likes, so every class that does not speak of the server, the connection
+// or the program is one. Class 42 is the row's fault only where a policy (which has the code of a
+// right that was not granted) or a RAISE said it: the routine tells, which no locale translates.
 func refused(err error) bool {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && len(pg.Code) == 5 {
-		return slices.Contains([]string{"22", "23", "44", "P0"}, pg.Code[:2])
+	switch {
+	case !errors.As(err, &pg) || len(pg.Code) != 5:
+		return errors.Is(err, errFewerRows)
+	case pg.Code[:2] == "42":
+		return pg.Routine == ofPolicy || pg.Routine == ofRaise
 	}
-	return errors.Is(err, errFewerRows)
+	return !slices.Contains(infrastructure, pg.Code[:2])
 }
+
+// infrastructure are the SQLSTATE classes that tell of no row: connection, feature, transaction,
+// statement, authorisation, rollback, resources, limits, object state, operator, system, internal.
+var infrastructure = []string{"08", "0A", "25", "26", "28", "2D", "34", "3B", "3D", "3F", "40", "53", "54", "55", "57", "58", "F0", "XX"}
+
+// PostgreSQL's own names of who raised an error.
+const (
+	ofPolicy = "ExecWithCheckOptions"
+	ofRaise  = "exec_stmt_raise"
+)
 
 // connectionLost reports whether the connection is of no use any more: it broke, the server ends
 // or takes nobody, or it is read-only (25006).
@@ -66,7 +79,7 @@ func connectionLost(err error) bool {
 // only.
 func withoutValues(err error) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || !refused(err) {
+	if !errors.As(err, &pg) || !refused(err) && pg.Routine != ofRaise {
 		return err
 	}
 	about := []string{"SQLSTATE " + pg.Code}

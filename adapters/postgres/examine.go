@@ -51,7 +51,7 @@ func (db *DB) Examine(ctx context.Context, contextName string) (Examination, err
 	return e, nil
 }
 
-// Holders returns what holds a snapshot, the oldest first: transactions as far as our role may see
+// Holders returns what holds a snapshot in this database, the oldest first: transactions as far as our role may see
 // them, prepared transactions, and replication slots that hold back the catalog or the data.
 func (db *DB) Holders(ctx context.Context) ([]Holder, error) {
 	rows, err := db.Pool.Query(ctx, `
@@ -61,9 +61,9 @@ func (db *DB) Holders(ctx context.Context) ([]Holder, error) {
 			       clock_timestamp() - xact_start AS age
 			FROM pg_stat_activity
 			WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start IS NOT NULL
-			  AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+			  AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()
 			UNION ALL
-			SELECT 'prepared transaction', gid, clock_timestamp() - prepared FROM pg_prepared_xacts
+			SELECT 'prepared transaction', gid, clock_timestamp() - prepared FROM pg_prepared_xacts WHERE database = current_database()
 			UNION ALL
 			SELECT 'replication slot', slot_name, NULL FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active
 		) AS held

@@ -57,7 +57,7 @@ func (m *Migrator) Close() error { return m.db.Close() }
 func (m *Migrator) Up(ctx context.Context, set Set) (steps []Migration, err error) {
 	err = m.alone(ctx, func() error {
 		if set == WorkerSet {
-			if err := m.checkPlatform(ctx); err != nil {
+			if err := m.checkPlatform(ctx, false); err != nil {
 				return err
 			}
 		}
@@ -190,7 +190,7 @@ func (m *Migrator) Current(ctx context.Context) error {
 			return fmt.Errorf("context %s lacks %s: %w", m.context, step.Name, ErrSchemaBehind)
 		}
 	}
-	return m.checkPlatform(ctx)
+	return m.checkPlatform(ctx, true)
 }
 
 func (m *Migrator) table(set Set) string { return m.context + ".goose_" + string(set) }

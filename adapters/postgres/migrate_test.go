@@ -107,6 +107,19 @@ func TestMigrator_TakesAnIndexThatIsThereAlreadyForItsOwn(t *testing.T) {
 	}
 }
 
+func TestMigrator_AnIndexThatWasDroppedSinceIsMissed(t *testing.T) {
+	m, db := migrator(t, platformTable)
+	if _, err := m.Up(t.Context(), postgres.WorkerSet); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, "DROP INDEX crm.ix_leads_expires_at")
+	var lacks *postgres.PlatformError
+	want := []string{"index crm.ix_leads_expires_at is missing, someone dropped it: make it again as the worker's migrations do"}
+	if err := m.Current(t.Context()); !errors.As(err, &lacks) || !slices.Equal(lacks.Problems, want) {
+		t.Errorf("error %v; want %s", err, want)
+	}
+}
+
 func TestMigrator_AnEmptyDatabaseIsBehindAndStaysAsItIs(t *testing.T) {
 	m, db := migrator(t)
 	before := relations(t, db)

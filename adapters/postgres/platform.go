@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,19 +67,20 @@ var (
 	textTypes   = []string{"text", "character varying"}
 )
 
-// indexes are those that jobs poll by, as PostgreSQL words them, less casts and brackets.
+// indexes are those without which a job would read whole tables, as PostgreSQL words them, less casts and brackets.
 var indexes = map[string]map[string]string{
 	"calendar": {
 		"ix_event_reminders_status_due_at":   "CREATE INDEX ix_event_reminders_status_due_at ON calendar.event_reminders USING btree due_at, id WHERE status = 'Pending'",
 		"ix_appointments_pending_expires_at": "CREATE INDEX ix_appointments_pending_expires_at ON calendar.appointments USING btree pending_expires_at, id WHERE status = 'Pending'",
+		"ix_event_reminders_event_id":        "CREATE INDEX ix_event_reminders_event_id ON calendar.event_reminders USING btree event_id",
 	},
 	"promotion": {"ix_promotion_purchases_ends_at": "CREATE INDEX ix_promotion_purchases_ends_at ON promotion.promotion_purchases USING btree ends_at, id WHERE status = 'Active'"},
 	"crm":       {"ix_leads_expires_at": "CREATE INDEX ix_leads_expires_at ON crm.leads USING btree expires_at, id WHERE status = 'Active'"},
 }
 
 // checkPlatform returns a *PlatformError where the platform's tables lack a column, have it with
-// another type, or have an index of one of our names with another definition.
-func (m *Migrator) checkPlatform(ctx context.Context) error {
+// another type, or have an index of one of our names with another definition; migrated: or lack it.
+func (m *Migrator) checkPlatform(ctx context.Context, migrated bool) error {
 	var problems []string
 	for table, columns := range needs[m.context] {
 		found, err := m.columns(ctx, table)
@@ -100,11 +103,13 @@ func (m *Migrator) checkPlatform(ctx context.Context) error {
 		}
 	}
 	for index, want := range indexes[m.context] {
-		problem, err := m.checkIndex(ctx, index, want)
+		problem, err := m.checkIndex(ctx, index, want, migrated)
 		if err != nil {
 			return err
 		}
-		problems = append(problems, problem...)
+		if problem != "" {
+			problems = append(problems, problem)
+		}
 	}
 	if len(problems) > 0 {
 		slices.Sort(problems)
@@ -134,27 +139,27 @@ func (m *Migrator) columns(ctx context.Context, table string) (map[string]string
 }
 
 // checkIndex does not trust a name: an index of it may be another one, or one whose building
-// was broken off.
-func (m *Migrator) checkIndex(ctx context.Context, index, want string) ([]string, error) {
-	rows, err := m.db.QueryContext(ctx, `
+// was broken off; and one that was built may have been dropped.
+func (m *Migrator) checkIndex(ctx context.Context, index, want string, migrated bool) (problem string, err error) {
+	var definition string
+	var valid bool
+	err = m.db.QueryRowContext(ctx, `
 		SELECT pg_get_indexdef(i.indexrelid), i.indisvalid
-		FROM pg_index AS i WHERE i.indexrelid = to_regclass($1)`, m.context+"."+index)
-	if err != nil {
-		return nil, fmt.Errorf("look at index %s: %w", index, err)
+		FROM pg_index AS i WHERE i.indexrelid = to_regclass($1)`, m.context+"."+index).Scan(&definition, &valid)
+	switch {
+	case errors.Is(err, sql.ErrNoRows) && migrated:
+		return fmt.Sprintf("index %s.%s is missing, someone dropped it: make it again as the worker's migrations do", m.context, index), nil
+	case errors.Is(err, sql.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("look at index %s: %w", index, err)
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
-	var problems []string
-	for rows.Next() {
-		var definition string
-		var valid bool
-		if err := rows.Scan(&definition, &valid); err != nil {
-			return nil, err
-		}
-		if plain := strings.NewReplacer("(", "", ")", "", "::text", "").Replace(definition); plain != want {
-			problems = append(problems, fmt.Sprintf("index %s.%s is another one: it is %q", m.context, index, definition))
-		} else if !valid {
-			problems = append(problems, fmt.Sprintf("index %s.%s is invalid, its building was broken off: drop it and run this again", m.context, index))
-		}
+	plain := strings.NewReplacer("(", "", ")", "", "::text", "").Replace(definition)
+	switch {
+	case plain != want:
+		return fmt.Sprintf("index %s.%s is another one: it is %q", m.context, index, definition), nil
+	case !valid:
+		return fmt.Sprintf("index %s.%s is invalid, its building was broken off: drop it and run this again", m.context, index), nil
 	}
-	return problems, rows.Err()
+	return "", nil
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,10 @@ func TestLeads_AMomentAtMinusInfinityIsPoisonAndDoesNotStopThePage(t *testing.T)
 	operations := appcrm.Operations{Leads: store.Leads, Clock: func() time.Time { return portstest.Noon.AddDate(0, -1, 0) }}
 	if err := operations.Register(t.Context(), "agent", sound); err != nil {
 		t.Fatal(err)
+	}
+	early := portstest.Noon.Add(-30 * time.Minute) // the sound lead is due within the hour
+	if backlog, err := store.Due.Backlog(t.Context(), early, ports.Cursor{}); err != nil || backlog.Due != 1 || !backlog.Oldest.IsZero() {
+		t.Errorf("backlog %+v, %v; want one due, without an age", backlog, err)
 	}
 	claim := ports.Claim{AsOf: portstest.Noon, Limit: 1, Run: ports.NewRunID()}
 	first, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
@@ -77,20 +82,51 @@ func TestLeads_AnActiveDealOfAnExpiredLeadIsUntouched_INV_LEAD_4(t *testing.T) {
 }
 
 func TestLeads_WhatATriggerRefusesIsPoisonAndItsWordsAreNotRepeated(t *testing.T) {
-	store, db := leadStore(t)
-	history(t, store)
-	execute(t, db, "UPDATE crm.leads SET status = 'Active', version = 3, expired_at = NULL")
-	execute(t, db, `CREATE FUNCTION crm.refuse() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN RAISE EXCEPTION 'no: Ivan Petrov, +7 900 000-00-00'; END $$`)
-	execute(t, db, "CREATE TRIGGER refuse BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.refuse()")
-	claim := ports.Claim{AsOf: portstest.Noon, Limit: 10, Run: ports.NewRunID()}
-	outcome, err := store.Due.Transition(t.Context(), claim, appcrm.Expire)
-	if err != nil || len(outcome.Failed) != 1 {
-		t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
+	const said = "Ivan Petrov, +7 900 000-00-00"
+	for code, refuses := range map[string]bool{
+		"P0001": true, "PT403": true, "45000": true, "42501": true, "23505": true, "22012": true,
+		"40001": false, "55P03": false, "57014": false, "53100": false,
+	} {
+		t.Run(code, func(t *testing.T) {
+			store, db := leadStore(t)
+			due(t, store, 1)
+			execute(t, db, fmt.Sprintf(`CREATE FUNCTION crm.refuse() RETURNS trigger LANGUAGE plpgsql AS
+				$$ BEGIN RAISE EXCEPTION 'no: %s' USING ERRCODE = '%s'; END $$`, said, code))
+			execute(t, db, "CREATE TRIGGER refuse BEFORE UPDATE ON crm.leads FOR EACH ROW EXECUTE FUNCTION crm.refuse()")
+			outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
+			if refuses {
+				if err != nil || len(outcome.Failed) != 1 {
+					t.Fatalf("outcome %+v, %v; want the lead failed", outcome, err)
+				}
+				err = outcome.Failed[0].Err
+			}
+			if want := "update leads: refused by the database: SQLSTATE " + code; err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("failed with %q; want %q", err, want)
+			}
+		})
 	}
-	if got, want := outcome.Failed[0].Err.Error(), "update leads: refused by the database: SQLSTATE P0001"; got != want {
-		t.Errorf("failed with %q; want %q", got, want)
-	}
+}
+
+func TestLeads_WhatAPolicyRefusesIsPoisonAndAMissingRightIsNot(t *testing.T) {
+	t.Run("a policy", func(t *testing.T) {
+		store, db := leadStore(t)
+		due(t, store, 1)
+		execute(t, db, "ALTER TABLE crm.leads ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+		execute(t, db, "CREATE POLICY seen ON crm.leads USING (true) WITH CHECK (status <> 'Expired')")
+		outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
+		if err != nil || len(outcome.Failed) != 1 {
+			t.Errorf("outcome %+v, %v; want the lead failed", outcome, err)
+		}
+	})
+	t.Run("a missing right", func(t *testing.T) {
+		store, db := leadStore(t)
+		due(t, store, 1)
+		execute(t, db, "REVOKE UPDATE ON crm.leads FROM pinworker")
+		outcome, err := store.Due.Transition(t.Context(), claim(), appcrm.Expire)
+		if err == nil || len(outcome.Failed) > 0 {
+			t.Errorf("outcome %+v, %v; want the unit undone", outcome, err)
+		}
+	})
 }
 
 func TestLeads_AnUpdateThatIsSilentlySkippedIsPoison(t *testing.T) {

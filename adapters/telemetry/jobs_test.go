@@ -402,11 +402,13 @@ func TestJobs_ACycleWithoutADatabaseIsNoSuccess(t *testing.T) {
 	eachJob(t, func(o *observed) {
 		o.make(noon.Add(-time.Minute))
 		o.before = func() error { return errGone }
-		if err := o.run(noon); !errors.Is(err, errGone) {
+		err := o.run(noon)
+		if !errors.Is(err, errGone) {
 			o.Fatalf("error %v; want %v", err, errGone)
 		}
 		const tried = "WARN no batch could be claimed error=connection refused"
-		o.wantLines(o.about("ERROR", "WARN", "INFO "+o.completed), tried, tried)
+		o.wantLines(o.about("ERROR", "WARN", "INFO "+o.completed), tried, tried,
+			"ERROR cycle failed: the next one takes what it left error="+err.Error())
 		told := o.told()
 		if last := told[len(told)-1]; !strings.HasPrefix(last, string(o.job)+" cycle: ") || !strings.HasSuffix(last, errGone.Error()) {
 			o.Errorf("span %q; want the cycle's, failed", last)
@@ -422,11 +424,12 @@ func TestJobs_TellOfABatchThatTheInfrastructureRolledBack(t *testing.T) {
 	eachJob(t, func(o *observed) {
 		o.make(noon.Add(-time.Minute))
 		o.before = func() error { o.store.Cut(); o.before = nil; return nil }
-		oneBatch := o.job == ports.ReminderDispatch || o.job == ports.ExpirePromotions
-		if err := o.run(noon); errors.Is(err, memory.ErrCut) != oneBatch {
-			o.Errorf("error %v; want the cycle failed where it was its only batch: %v", err, oneBatch)
+		err := o.run(noon)
+		if !errors.Is(err, memory.ErrCut) {
+			o.Fatalf("error %v; want the cycle failed, whose only batch it was", err)
 		}
-		o.wantLines(o.about("ERROR", "WARN"), "ERROR batch rolled back: the next cycle takes it size=1 error="+memory.ErrCut.Error())
+		o.wantLines(o.about("ERROR", "WARN"), "ERROR batch rolled back: the next cycle takes it size=1 error="+memory.ErrCut.Error(),
+			"ERROR cycle failed: the next one takes what it left error="+err.Error())
 		o.wantMetrics(map[string]float64{o.prefix + "errors_total": 1, o.prefix + "backlog": 1})
 	})
 }

@@ -58,7 +58,7 @@ var pollers = words{
 type tellItem func(level slog.Level, what line, tenant ids.TenantID, fields ...field)
 
 // cycle runs a cycle under a span, with its first and last line and the backlog. run returns what
-// the last line tells.
+// the last line tells; an error, which is told here, stands in its place.
 func (o *observer[A, E]) cycle(
 	ctx context.Context, tick cycle.Tick, due ports.Due[A, E], run func(context.Context) ([]field, error),
 ) error {
@@ -70,7 +70,10 @@ func (o *observer[A, E]) cycle(
 	o.measure(ctx, log, tick.AsOf, due)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		return err // the loop logs it
+		if ctx.Err() == nil { // a stop is no failure
+			log.tell(slog.LevelError, "cycle failed: the next one takes what it left", fault(err))
+		}
+		return err
 	}
 	o.sinks.Jobs.succeeded(o.job)
 	log.tell(slog.LevelInfo, o.words.completed, result...)

@@ -250,15 +250,16 @@ func (w *world) tick(at time.Time, batch int, takes time.Duration, between ...fu
 	now := at
 	job := w.dispatcher(batch)
 	job.Clock = func() time.Time { return now }
-	w.must(cycle.CatchUp(w.Context(), job.Clock, 30*time.Second, func(ctx context.Context, tick cycle.Tick) (cycle.Followed, error) {
+	cycle.CatchUp(w.Context(), job.Clock, 30*time.Second, func(ctx context.Context, tick cycle.Tick) cycle.Followed {
 		result, err := job.Run(ctx, tick)
 		results = append(results, result)
 		now = now.Add(takes)
 		for _, act := range between {
 			act()
 		}
-		return result.Followed, err
-	}))
+		w.must(err)
+		return result.Followed
+	})
 	return results
 }
 

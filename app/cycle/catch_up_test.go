@@ -13,25 +13,24 @@ import (
 
 // catchUp runs the cycles of one tick, each of which takes some time and is told by follow, and
 // returns what each was.
-func catchUp(ctx context.Context, takes time.Duration, follow func(n int) (cycle.Followed, error)) ([]cycle.Tick, error) {
+func catchUp(ctx context.Context, takes time.Duration, follow func(n int) cycle.Followed) (ticks []cycle.Tick) {
 	now := tick.AsOf
-	var ticks []cycle.Tick
-	err := cycle.CatchUp(ctx, func() time.Time { return now }, 30*time.Second, func(_ context.Context, tick cycle.Tick) (cycle.Followed, error) {
+	cycle.CatchUp(ctx, func() time.Time { return now }, 30*time.Second, func(_ context.Context, tick cycle.Tick) cycle.Followed {
 		ticks = append(ticks, tick)
 		now = now.Add(takes)
 		return follow(len(ticks))
 	})
-	return ticks, err
+	return ticks
 }
 
-func full(n int) (cycle.Followed, error) { return cycle.Followed{Full: true, Next: place(n)}, nil }
+func full(n int) cycle.Followed { return cycle.Followed{Full: true, Next: place(n)} }
 
 func TestCatchUp_FollowsAFullCycleAtOnceUntilOneComesBackShort(t *testing.T) {
-	ticks, err := catchUp(t.Context(), 100*time.Millisecond, func(n int) (cycle.Followed, error) {
-		return cycle.Followed{Full: n < 3, Next: place(n)}, nil
+	ticks := catchUp(t.Context(), 100*time.Millisecond, func(n int) cycle.Followed {
+		return cycle.Followed{Full: n < 3, Next: place(n)}
 	})
-	if err != nil || len(ticks) != 3 {
-		t.Fatalf("%d cycles, %v; want 3", len(ticks), err)
+	if len(ticks) != 3 {
+		t.Fatalf("%d cycles; want 3", len(ticks))
 	}
 	runs := make(map[ports.RunID]bool)
 	for n, of := range ticks {
@@ -50,29 +49,17 @@ func TestCatchUp_FollowsAFullCycleAtOnceUntilOneComesBackShort(t *testing.T) {
 
 func TestCatchUp_StopsAfterThirtySeconds(t *testing.T) {
 	for takes, want := range map[time.Duration]int{time.Second: 30, 29 * time.Second: 2, 30 * time.Second: 1, time.Minute: 1} {
-		if ticks, err := catchUp(t.Context(), takes, full); err != nil || len(ticks) != want {
-			t.Errorf("%d full cycles of %v, %v; want %d", len(ticks), takes, err, want)
+		if ticks := catchUp(t.Context(), takes, full); len(ticks) != want {
+			t.Errorf("%d full cycles of %v; want %d", len(ticks), takes, want)
 		}
-	}
-}
-
-func TestCatchUp_EndsWithTheCycleThatFails(t *testing.T) {
-	ticks, err := catchUp(t.Context(), time.Second, func(n int) (cycle.Followed, error) {
-		if n == 2 {
-			return cycle.Followed{}, errGone // no claim was to be had
-		}
-		return full(n)
-	})
-	if !errors.Is(err, errGone) || len(ticks) != 2 {
-		t.Errorf("%d cycles, %v; want 2, %v", len(ticks), err, errGone)
 	}
 }
 
 func TestCatchUp_EndsWhereItIsToldToStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	ticks, err := catchUp(ctx, time.Second, func(n int) (cycle.Followed, error) { stop(); return full(n) })
-	if err != nil || len(ticks) != 1 {
-		t.Errorf("%d cycles, %v; want the one in hand, as a success", len(ticks), err)
+	ticks := catchUp(ctx, time.Second, func(n int) cycle.Followed { stop(); return full(n) })
+	if len(ticks) != 1 {
+		t.Errorf("%d cycles; want the one in hand", len(ticks))
 	}
 }
 
@@ -80,13 +67,15 @@ func TestCatchUp_EndsWhereItIsToldToStop(t *testing.T) {
 func TestCatchUp_WhatFailedWaitsForTheNextTick(t *testing.T) {
 	q := &queue{items: 7, poison: map[int]bool{2: true}, fault: map[int]error{4: errDeadlock}}
 	var summaries []cycle.Summary
-	err := cycle.CatchUp(t.Context(), func() time.Time { return tick.AsOf }, 30*time.Second, func(ctx context.Context, of cycle.Tick) (cycle.Followed, error) {
+	var failed error
+	cycle.CatchUp(t.Context(), func() time.Time { return tick.AsOf }, 30*time.Second, func(ctx context.Context, of cycle.Tick) cycle.Followed {
 		done, err := cycle.Drain(ctx, q, ports.Rule[int, string]{}, of, cycle.Limits{BatchSize: 3, MaxBatches: 1, Interval: time.Hour}, nil)
 		summaries = append(summaries, done)
-		return cycle.Followed{Full: done.Full, Next: done.Next}, err
+		failed = errors.Join(failed, err)
+		return cycle.Followed{Full: done.Full, Next: done.Next}
 	})
-	if !errors.Is(err, errDeadlock) || len(summaries) != 3 || summaries[0].Failed != 1 || summaries[1].Faults != 1 || summaries[2].Applied != 1 {
-		t.Errorf("cycles %+v, %v; want the poison's, the fault's and a short one", summaries, err)
+	if !errors.Is(failed, errDeadlock) || len(summaries) != 3 || summaries[0].Failed != 1 || summaries[1].Faults != 1 || summaries[2].Applied != 1 {
+		t.Errorf("cycles %+v, %v; want the poison's, the fault's and a short one", summaries, failed)
 	}
 	if want := []int{1, 3, 7}; !slices.Equal(q.applied, want) {
 		t.Errorf("applied %v; want %v: the rest waits", q.applied, want)

@@ -30,6 +30,7 @@ func Begin(now time.Time) Tick {
 type Limits struct {
 	BatchSize  int // items a page, above 0
 	MaxBatches int // pages a cycle, above 0
+	MaxItems   int // items a cycle, where that is no multiple of BatchSize; 0: the pages bound it
 	// Interval is the job's, above 0: what an item that keeps failing is held back by.
 	Interval time.Duration
 }
@@ -76,8 +77,8 @@ type Summary struct {
 // A page that the database refuses is gone over one item at a time; the item that fails
 // alone is left out. A page that an infrastructure fault rolled back is passed over until
 // the next cycle. Both count toward MaxBatches. The cycle fails where not even a claim can
-// be had, twice in a row, or where its last page was rolled back so; it does not begin where a
-// limit is out of range (LimitError).
+// be had, twice in a row, or where the last page that held anything was rolled back so; it does
+// not begin where a limit is out of range (LimitError).
 //
 // count hears of each item that was committed; it may be nil.
 func Drain[A, E any](
@@ -91,16 +92,24 @@ func Drain[A, E any](
 	}
 	d := drain[A, E]{due: due, rule: rule, count: count, tick: tick, interval: limits.Interval}
 	claim := ports.Claim{AsOf: tick.AsOf, After: tick.After, Limit: limits.BatchSize, Run: tick.Run}
-	for range limits.MaxBatches {
+	for page := range limits.MaxBatches {
+		if left := limits.MaxItems - page*limits.BatchSize; limits.MaxItems > 0 {
+			claim.Limit = min(limits.BatchSize, left)
+		}
 		before := d.done.Applied
 		outcome, err := d.unit(ctx, claim)
 		if d.done.Applied > before {
 			d.done.Batches++
 		}
-		d.done.Full = outcome.Claimed >= claim.Limit
-		if err != nil || outcome.Claimed == 0 {
+		switch {
+		case err != nil: // nothing follows at once: the place to go on from is not known
+			d.done.Full = false
 			return d.done, err
+		case outcome.Claimed == 0:
+			d.done.Full = false
+			return d.done, d.last
 		}
+		d.done.Full = outcome.Claimed >= claim.Limit
 		claim.After, d.done.Next = outcome.Next, outcome.Next
 	}
 	d.done.Capped = true
@@ -112,7 +121,7 @@ type drain[A, E any] struct {
 	rule  ports.Rule[A, E]
 	count func(ports.Transitioned[A, E])
 	done  Summary
-	last  error // the fault that rolled the last unit back
+	last  error // the fault that rolled the last unit back that had claimed anything
 
 	tick     Tick
 	interval time.Duration
@@ -123,7 +132,6 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 	if err := ctx.Err(); err != nil {
 		return ports.Outcome[A, E]{}, err
 	}
-	d.last = nil
 	outcome, err := d.due.Transition(ctx, claim, d.rule)
 	if err != nil && outcome.Claimed == 0 && ctx.Err() == nil {
 		// No page was touched: a connection may have died since the last one. A second try
@@ -145,6 +153,9 @@ func (d *drain[A, E]) unit(ctx context.Context, claim ports.Claim) (ports.Outcom
 		}
 		d.last = err
 		return outcome, nil
+	}
+	if outcome.Claimed > 0 {
+		d.last = nil
 	}
 	for _, applied := range outcome.Applied {
 		d.count(applied)
@@ -173,7 +184,7 @@ func (d *drain[A, E]) hold(ctx context.Context, failures []ports.Failure) {
 
 // heldBack is for how long an item is left out: the first failures in a row cost nothing but
 // the rest of the tick, then 2, 4, 8 intervals, at most 10 (spec: departures, backoff of
-// poison).
+// poison). Ticks come a little early or late; half an interval less makes it that many of them.
 func heldBack(streak int, interval time.Duration) time.Duration {
 	const free, most = 3, 10
 	beyond := streak - free
@@ -181,9 +192,9 @@ func heldBack(streak int, interval time.Duration) time.Duration {
 	case beyond < 0:
 		return 0
 	case beyond > 2: // 2, 4, 8, and then 16 would be too many
-		return most * interval
+		return most*interval - interval/2
 	}
-	return interval << (beyond + 1)
+	return interval<<(beyond+1) - interval/2
 }
 
 // errStuck guards against a store that would hand out the same items for ever.
@@ -210,18 +221,15 @@ type Followed struct {
 // CatchUp runs cycles of one tick, each with its own run id and moment, for as long as they come
 // back full and less than patience has passed (spec: departures, catch-up). What failed or was
 // locked lies behind the cursor, and waits for the next tick; so does a page that a fault rolled
-// back, which fails its own cycle and not those that follow. The error is that of every cycle that
-// failed.
-func CatchUp(ctx context.Context, clock func() time.Time, patience time.Duration, run func(context.Context, Tick) (Followed, error)) error {
+// back, which fails its own cycle and not those that follow.
+func CatchUp(ctx context.Context, clock func() time.Time, patience time.Duration, run func(context.Context, Tick) Followed) {
 	began := clock()
 	tick := Begin(began)
-	var failed error
 	for {
-		done, err := run(ctx, tick)
-		failed = errors.Join(failed, err)
+		done := run(ctx, tick)
 		now := clock()
 		if !done.Full || ctx.Err() != nil || now.Sub(began) >= patience {
-			return failed
+			return
 		}
 		tick = Begin(now)
 		tick.After = done.Next

@@ -251,10 +251,16 @@ func TestDrain_HoldsAFailureBackForLongerAndLongerFromTheThirdInARow(t *testing.
 			t.Fatal(err)
 		}
 		if len(q.held) != 1 || q.held[0].Item != place(2).ID || !errors.Is(q.held[0].Err, errPoison) ||
-			q.held[0].NextAttempt != tick.AsOf.Add(time.Duration(want)*time.Hour) {
-			t.Errorf("failure %d in a row: held %+v; want the culprit for %d intervals", streak, q.held, want)
+			q.held[0].NextAttempt != tick.AsOf.Add(max(0, time.Duration(want)*time.Hour-30*time.Minute)) {
+			t.Errorf("failure %d in a row: held %+v; want the culprit, until %d ticks later, be it early", streak, q.held, want)
 		}
 	}
+}
+
+func TestDrain_TakesNoMoreThanItsItems(t *testing.T) {
+	q := &queue{items: 20}
+	got, err := cycle.Drain(t.Context(), q, ports.Rule[int, string]{}, tick, cycle.Limits{BatchSize: 7, MaxBatches: 2, MaxItems: 10, Interval: time.Hour}, nil)
+	want(t, got, err, cycle.Summary{Applied: 10, Batches: 2, SkippedLocked: 2, Capped: true, Full: true})
 }
 
 func TestDrain_GoesOnWhereAFailureCannotBePutOnRecord(t *testing.T) {
@@ -278,10 +284,29 @@ func TestDrain_EndsWhereTheCursorDoesNotMoveOn(t *testing.T) {
 	}
 }
 
-func TestDrain_ACycleWhoseOnlyPageWasRolledBackHasFailed(t *testing.T) {
-	q := &queue{items: 3, fault: map[int]error{1: errDeadlock}}
+func TestDrain_ACycleWhoseLastPageWasRolledBackHasFailed(t *testing.T) {
+	for what, test := range map[string]struct {
+		items, maxBatches, applied int
+		fault                      map[int]error
+	}{
+		"its only one":                   {3, 1, 0, map[int]error{1: errDeadlock}},
+		"its only one, and none is left": {3, 2, 0, map[int]error{1: errDeadlock}},
+		"each":                           {6, 9, 0, map[int]error{1: errDeadlock, 4: errDeadlock}},
+		"the last one":                   {6, 9, 3, map[int]error{4: errDeadlock}},
+	} {
+		q := &queue{items: test.items, fault: test.fault}
+		faults := len(test.fault)
+		got, err := drain(t, q, 3, test.maxBatches)
+		if !errors.Is(err, errDeadlock) || got.Faults != faults || got.Applied != test.applied {
+			t.Errorf("%s: summary %+v, %v; want the fault to fail the cycle", what, got, err)
+		}
+	}
+}
+
+func TestDrain_NothingFollowsAtOnceWhereAClaimCannotBeHadAnyMore(t *testing.T) {
+	q := &queue{items: 3, poison: map[int]bool{1: true}, noClaim: 2} // gone while the page is gone over one by one
 	got, err := drain(t, q, 3, 1)
-	if !errors.Is(err, errDeadlock) || got.Faults != 1 || got.Applied != 0 {
-		t.Errorf("summary %+v, %v; want the fault to end the cycle", got, err)
+	if !errors.Is(err, errGone) || got.Full {
+		t.Errorf("summary %+v, %v; want no cycle to follow", got, err)
 	}
 }

@@ -320,10 +320,10 @@ func (d *demo) live(ctx context.Context) error {
 // tick runs a job's cycles of one tick, as serve does.
 func (d *demo) tick(ctx context.Context, j *job, now time.Time) (sum jobResult, err error) {
 	still := func() time.Time { return now }
-	err = cycle.CatchUp(ctx, still, catchUpFor, func(ctx context.Context, tick cycle.Tick) (cycle.Followed, error) {
-		result, err := j.run(ctx, tick)
-		sum = sum.plus(result)
-		return result.followed, err
+	cycle.CatchUp(ctx, still, catchUpFor, func(ctx context.Context, tick cycle.Tick) cycle.Followed {
+		result, failed := j.run(ctx, tick)
+		sum, err = sum.plus(result), errors.Join(err, failed)
+		return result.followed
 	})
 	return sum, err
 }

@@ -150,7 +150,7 @@ func (w *worker) addCalendar(s settings.Settings) error {
 		together := min(j.ItemsPerTransaction, j.BatchSize)
 		run := telemetry.AppointmentTimeout(w.sinks, appcalendar.TimeOutAppointments{
 			Appointments: store.Overdue, Clock: time.Now,
-			Limits: cycle.Limits{BatchSize: together, MaxBatches: (j.BatchSize + together - 1) / together, Interval: j.Interval},
+			Limits: cycle.Limits{BatchSize: together, MaxBatches: (j.BatchSize + together - 1) / together, MaxItems: j.BatchSize, Interval: j.Interval},
 		})
 		addJob(w, c, ports.AppointmentTimeout, j, store.Overdue, run, appointmentsTimedOut)
 	}
@@ -240,11 +240,11 @@ func addJob[A, E, R any](
 	}
 	j.poller = &poller.Poller{
 		Job: string(name), Interval: s.Interval, Deadline: cycleDeadline, Log: w.log,
-		Cycle: func(ctx context.Context) error {
-			return cycle.CatchUp(ctx, time.Now, catchUpFor, func(ctx context.Context, tick cycle.Tick) (cycle.Followed, error) {
-				result, err := j.run(ctx, tick)
+		Cycle: func(ctx context.Context) {
+			cycle.CatchUp(ctx, time.Now, catchUpFor, func(ctx context.Context, tick cycle.Tick) cycle.Followed {
+				result, _ := j.run(ctx, tick) // its telemetry told the error, with the run
 				result.followed.Full = result.followed.Full && j.catchUp
-				return result.followed, err
+				return result.followed
 			})
 		},
 	}

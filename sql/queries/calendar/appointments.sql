@@ -32,7 +32,7 @@ WHERE a.status = 'Pending'
 -- name: AppointmentBacklog :one
 -- The oldest is the oldest of a finite moment: -infinity is a fault, no age.
 SELECT count(*) FILTER (WHERE a.pending_expires_at < @as_of::timestamptz) AS due,
-       min(a.pending_expires_at) FILTER (WHERE a.pending_expires_at > '-infinity')::timestamptz AS oldest,
+       min(a.pending_expires_at) FILTER (WHERE a.pending_expires_at > '-infinity' AND a.pending_expires_at < @as_of::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE a.pending_expires_at >= @as_of::timestamptz) AS next_hour,
        count(*) FILTER (WHERE a.pending_expires_at < @as_of::timestamptz AND q.next_attempt > @as_of::timestamptz) AS held
 FROM calendar.appointments AS a

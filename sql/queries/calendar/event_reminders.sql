@@ -31,7 +31,7 @@ WHERE r.status = 'Pending'
 -- name: ReminderBacklog :one
 -- The oldest is the oldest of a finite moment: -infinity is a fault, no age.
 SELECT count(*) FILTER (WHERE r.due_at < @as_of::timestamptz) AS due,
-       min(r.due_at) FILTER (WHERE r.due_at > '-infinity')::timestamptz AS oldest,
+       min(r.due_at) FILTER (WHERE r.due_at > '-infinity' AND r.due_at < @as_of::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE r.due_at >= @as_of::timestamptz) AS next_hour,
        count(*) FILTER (WHERE r.due_at < @as_of::timestamptz AND q.next_attempt > @as_of::timestamptz) AS held
 FROM calendar.event_reminders AS r

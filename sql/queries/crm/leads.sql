@@ -27,7 +27,7 @@ WHERE l.status = 'Active'
 -- name: LeadBacklog :one
 -- The oldest is the oldest of a finite moment: -infinity is a fault, no age.
 SELECT count(*) FILTER (WHERE l.expires_at < @as_of::timestamptz) AS due,
-       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz AS oldest,
+       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity' AND l.expires_at < @as_of::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE l.expires_at >= @as_of::timestamptz) AS next_hour,
        count(*) FILTER (WHERE l.expires_at < @as_of::timestamptz AND q.next_attempt > @as_of::timestamptz) AS held
 FROM crm.leads AS l

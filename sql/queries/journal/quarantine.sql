@@ -1,5 +1,5 @@
 -- name: HoldItems :exec
--- In the order of their ids, so that two workers cannot deadlock.
+-- In the order of their ids, so that two workers that do so cannot deadlock.
 INSERT INTO any_context.quarantine AS q (
     job, item, tenant_id, failures, first_failed_at, last_failed_at, first_error, last_error, next_attempt
 )
@@ -19,13 +19,13 @@ SET failures       = excluded.failures,
     next_attempt   = excluded.next_attempt;
 
 -- name: ReleaseItems :exec
--- What succeeded has a clean record. Locked in the order of the ids, as HoldItems does.
+-- What succeeded has a clean record. A claim has locked records of what is settled by now, so it
+-- waits for nobody: one that is locked is taken off as settled by a later claim.
 DELETE FROM any_context.quarantine
 WHERE (job, item) IN (
     SELECT q.job, q.item FROM any_context.quarantine AS q
     WHERE q.job = @job AND q.item = ANY (@items::uuid[])
-    ORDER BY q.item
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 );
 
 -- name: ListQuarantine :many

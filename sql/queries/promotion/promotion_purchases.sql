@@ -27,7 +27,7 @@ WHERE p.status = 'Active'
 -- name: PurchaseBacklog :one
 -- The oldest is the oldest of a finite moment: -infinity is a fault, no age.
 SELECT count(*) FILTER (WHERE p.ends_at <= @as_of::timestamptz) AS due,
-       min(p.ends_at) FILTER (WHERE p.ends_at > '-infinity')::timestamptz AS oldest,
+       min(p.ends_at) FILTER (WHERE p.ends_at > '-infinity' AND p.ends_at <= @as_of::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE p.ends_at > @as_of::timestamptz) AS next_hour,
        count(*) FILTER (WHERE p.ends_at <= @as_of::timestamptz AND q.next_attempt > @as_of::timestamptz) AS held
 FROM promotion.promotion_purchases AS p

@@ -13,7 +13,7 @@ import (
 
 const appointmentBacklog = `-- name: AppointmentBacklog :one
 SELECT count(*) FILTER (WHERE a.pending_expires_at < $1::timestamptz) AS due,
-       min(a.pending_expires_at) FILTER (WHERE a.pending_expires_at > '-infinity')::timestamptz AS oldest,
+       min(a.pending_expires_at) FILTER (WHERE a.pending_expires_at > '-infinity' AND a.pending_expires_at < $1::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE a.pending_expires_at >= $1::timestamptz) AS next_hour,
        count(*) FILTER (WHERE a.pending_expires_at < $1::timestamptz AND q.next_attempt > $1::timestamptz) AS held
 FROM calendar.appointments AS a

@@ -354,7 +354,7 @@ func (q *Queries) ReleaseSettledReminders(ctx context.Context, asOf pgtype.Times
 
 const reminderBacklog = `-- name: ReminderBacklog :one
 SELECT count(*) FILTER (WHERE r.due_at < $1::timestamptz) AS due,
-       min(r.due_at) FILTER (WHERE r.due_at > '-infinity')::timestamptz AS oldest,
+       min(r.due_at) FILTER (WHERE r.due_at > '-infinity' AND r.due_at < $1::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE r.due_at >= $1::timestamptz) AS next_hour,
        count(*) FILTER (WHERE r.due_at < $1::timestamptz AND q.next_attempt > $1::timestamptz) AS held
 FROM calendar.event_reminders AS r

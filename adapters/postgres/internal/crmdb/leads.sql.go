@@ -154,7 +154,7 @@ func (q *Queries) InsertLead(ctx context.Context, arg InsertLeadParams) error {
 
 const leadBacklog = `-- name: LeadBacklog :one
 SELECT count(*) FILTER (WHERE l.expires_at < $1::timestamptz) AS due,
-       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity')::timestamptz AS oldest,
+       min(l.expires_at) FILTER (WHERE l.expires_at > '-infinity' AND l.expires_at < $1::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE l.expires_at >= $1::timestamptz) AS next_hour,
        count(*) FILTER (WHERE l.expires_at < $1::timestamptz AND q.next_attempt > $1::timestamptz) AS held
 FROM crm.leads AS l

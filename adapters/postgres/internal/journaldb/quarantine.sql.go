@@ -41,7 +41,7 @@ type HoldItemsParams struct {
 	NextAttempts []pgtype.Timestamptz
 }
 
-// In the order of their ids, so that two workers cannot deadlock.
+// In the order of their ids, so that two workers that do so cannot deadlock.
 func (q *Queries) HoldItems(ctx context.Context, arg HoldItemsParams) error {
 	_, err := q.db.Exec(ctx, holdItems,
 		arg.Job,
@@ -96,8 +96,7 @@ DELETE FROM any_context.quarantine
 WHERE (job, item) IN (
     SELECT q.job, q.item FROM any_context.quarantine AS q
     WHERE q.job = $1 AND q.item = ANY ($2::uuid[])
-    ORDER BY q.item
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 )
 `
 
@@ -106,7 +105,8 @@ type ReleaseItemsParams struct {
 	Items []pgtype.UUID
 }
 
-// What succeeded has a clean record. Locked in the order of the ids, as HoldItems does.
+// What succeeded has a clean record. A claim has locked records of what is settled by now, so it
+// waits for nobody: one that is locked is taken off as settled by a later claim.
 func (q *Queries) ReleaseItems(ctx context.Context, arg ReleaseItemsParams) error {
 	_, err := q.db.Exec(ctx, releaseItems, arg.Job, arg.Items)
 	return err

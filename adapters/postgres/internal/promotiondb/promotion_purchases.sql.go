@@ -197,7 +197,7 @@ func (q *Queries) LockPurchase(ctx context.Context, id pgtype.UUID) (PromotionPr
 
 const purchaseBacklog = `-- name: PurchaseBacklog :one
 SELECT count(*) FILTER (WHERE p.ends_at <= $1::timestamptz) AS due,
-       min(p.ends_at) FILTER (WHERE p.ends_at > '-infinity')::timestamptz AS oldest,
+       min(p.ends_at) FILTER (WHERE p.ends_at > '-infinity' AND p.ends_at <= $1::timestamptz)::timestamptz AS oldest,
        count(*) FILTER (WHERE p.ends_at > $1::timestamptz) AS next_hour,
        count(*) FILTER (WHERE p.ends_at <= $1::timestamptz AND q.next_attempt > $1::timestamptz) AS held
 FROM promotion.promotion_purchases AS p
