@@ -120,7 +120,7 @@ func (w calendarWorld) dueReminders() []candidate[calendar.DueReminder, calendar
 		if event.Version() == 0 {
 			c.Err = calendar.MissingPartnerError{Kind: calendar.KindEvent, ID: uuid.UUID(s.EventID)}
 		}
-		return c, s.Status == calendar.ReminderPending
+		return c, s.Status == calendar.ReminderStatusPending
 	})
 }
 
@@ -130,7 +130,7 @@ func (w calendarWorld) bookings() []candidate[calendar.Booking, calendar.Event] 
 		c := candidate[calendar.Booking, calendar.Event]{Failure: failure(a.Stream(), s.TenantID), due: s.PendingExpiresAt}
 		c.item, c.Err = w.booking(a)
 		c.locks = []eventsourcing.Part[calendar.Event]{c.item.Appointment, c.item.Slot, c.item.Event}
-		return c, s.Status == calendar.AppointmentPending && !s.PendingExpiresAt.IsZero()
+		return c, s.Status == calendar.AppointmentStatusPending && !s.PendingExpiresAt.IsZero()
 	})
 }
 
@@ -158,7 +158,7 @@ func (w calendarWorld) reminders(event calendar.EventID) []calendar.EventReminde
 	var pending []calendar.EventReminder
 	for _, c := range waiting(w.World, func(r calendar.EventReminder) (candidate[calendar.EventReminder, calendar.Event], bool) {
 		s := r.Snapshot()
-		return candidate[calendar.EventReminder, calendar.Event]{item: r}, s.EventID == event && s.Status == calendar.ReminderPending
+		return candidate[calendar.EventReminder, calendar.Event]{item: r}, s.EventID == event && s.Status == calendar.ReminderStatusPending
 	}) {
 		pending = append(pending, c.item)
 	}

@@ -81,7 +81,7 @@ func Reminders(t *testing.T, open func(t *testing.T) CalendarStore) {
 				}
 			},
 			Done: func(t *testing.T, id uuid.UUID) bool {
-				return entry(t, s.ReminderLedger, id).Row.Snapshot().Status == calendar.ReminderSent
+				return entry(t, s.ReminderLedger, id).Row.Snapshot().Status == calendar.ReminderStatusSent
 			},
 			Verify: s.Verify,
 		}
@@ -126,11 +126,11 @@ func Appointments(t *testing.T, open func(t *testing.T) CalendarStore) {
 				a := entry(t, s.AppointmentLedger, id).Row.Snapshot()
 				slot := entry(t, s.SlotLedger, uuid.UUID(a.SlotID)).Row.Snapshot()
 				event := entry(t, s.EventLedger, uuid.UUID(a.CalendarEventID)).Row.Snapshot()
-				if (a.Status == calendar.AppointmentExpired) != (slot.Status == calendar.SlotAvailable) ||
-					(a.Status == calendar.AppointmentExpired) != (event.Status == calendar.EventCancelled) {
+				if (a.Status == calendar.AppointmentStatusExpired) != (slot.Status == calendar.SlotStatusAvailable) ||
+					(a.Status == calendar.AppointmentStatusExpired) != (event.Status == calendar.EventStatusCancelled) {
 					t.Errorf("half Done: appointment %s, slot %s, event %s", a.Status, slot.Status, event.Status)
 				}
-				return a.Status == calendar.AppointmentExpired
+				return a.Status == calendar.AppointmentStatusExpired
 			},
 			Verify: s.Verify,
 		}
@@ -164,7 +164,7 @@ func confirmedByItself(t *testing.T, s CalendarStore) {
 	if backlog, err := s.Overdue.Backlog(t.Context(), claim.AsOf, ports.Cursor{}); err != nil || backlog != (ports.Backlog{}) {
 		t.Errorf("backlog %+v, %v; want none", backlog, err)
 	}
-	if a := entry(t, s.AppointmentLedger, uuid.UUID(request.Appointment)).Row.Snapshot(); a.Status != calendar.AppointmentConfirmed || !a.PendingExpiresAt.IsZero() {
+	if a := entry(t, s.AppointmentLedger, uuid.UUID(request.Appointment)).Row.Snapshot(); a.Status != calendar.AppointmentStatusConfirmed || !a.PendingExpiresAt.IsZero() {
 		t.Errorf("appointment %+v; want it Confirmed, with no moment to time out at", a)
 	}
 }

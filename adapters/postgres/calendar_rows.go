@@ -224,7 +224,7 @@ func (r *calendarRows) reminder(s calendar.ReminderSnapshot, seen int) {
 			DueAt: asTimestamptz(s.DueAt), Status: asText(s.Status), SentAt: asTimestamptz(s.SentAt), Version: asInt4(s.Version),
 			CreatedAt: asTimestamptz(s.CreatedAt), UpdatedAt: asTimestamptz(s.UpdatedAt),
 		})
-	case s.Status == calendar.ReminderDropped:
+	case s.Status == calendar.ReminderStatusDropped:
 		r.dropped.Ids = append(r.dropped.Ids, asUUID(s.ID))
 		r.dropped.SeenVersions = append(r.dropped.SeenVersions, asInt4(seen))
 	default:

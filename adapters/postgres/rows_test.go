@@ -162,7 +162,7 @@ func TestReminderFromRow_WhatPostgresCanHoldAndAReminderCannotIsAnError(t *testi
 		"-infinity in due_at":    func(r *row) { r.DueAt = allAlong },
 		"a null status":          func(r *row) { r.Status = unsaid },
 		"an unknown status":      func(r *row) { r.Status = nonsense },
-		"what has no row":        func(r *row) { r.Status = asText(calendar.ReminderDropped) },
+		"what has no row":        func(r *row) { r.Status = asText(calendar.ReminderStatusDropped) },
 		"infinity in sent_at":    func(r *row) { r.SentAt = never },
 		"a null version":         func(r *row) { r.Version = pgtype.Int4{} },
 		"infinity in created_at": func(r *row) { r.CreatedAt = never },

@@ -59,16 +59,16 @@ func crowds() []crowd {
 		drain:    drains(func(h hands) ports.DuePurchases { return h.promotion.Due }, apppromotion.Expire, 5),
 	}
 	reminders := crowd{
-		job: "reminder-dispatch", schema: "calendar", events: []string{"ReminderDispatched"},
+		job: "reminder-dispatch", schema: "calendar", events: []string{"ReminderSent"},
 		messages: map[string][]string{
-			"reminder-due": {"ReminderDispatched"}, "event-status-changed": {"CalendarEventStarted", "CalendarEventCalledOff"},
+			"reminder-due": {"ReminderSent"}, "event-status-changed": {"CalendarEventStarted", "CalendarEventCalledOff"},
 		},
 		drain: drains(func(h hands) ports.DueReminders { return h.calendar.DueReminders }, appcalendar.Dispatch, 5),
 	}
 	appointments := crowd{
-		job: "appointment-timeout", schema: "calendar", events: []string{"AppointmentTimedOut"},
+		job: "appointment-timeout", schema: "calendar", events: []string{"AppointmentExpired"},
 		messages: map[string][]string{
-			"appointment-cancelled": {"AppointmentTimedOut", "AppointmentRefused", "AppointmentCalledOff"},
+			"appointment-cancelled": {"AppointmentExpired", "AppointmentDeclined", "AppointmentCancelled"},
 			"event-status-changed":  {"CalendarEventPlanned", "CalendarEventCalledOff"},
 		},
 		drain: drains(func(h hands) ports.OverdueAppointments { return h.calendar.Overdue }, appcalendar.TimeOut, 1),

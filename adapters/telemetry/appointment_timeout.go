@@ -37,7 +37,7 @@ func AppointmentTimeout(s Sinks, job appcalendar.TimeOutAppointments) func(conte
 		applied: func(tell tellItem, t ports.Transitioned[calendar.Booking, calendar.Event]) {
 			a := t.After.Appointment.Snapshot()
 			outcome := slotExpired
-			if t.After.Slot.Snapshot().Status == calendar.SlotAvailable {
+			if t.After.Slot.Snapshot().Status == calendar.SlotStatusAvailable {
 				outcome = slotReleased
 			}
 			items.WithLabelValues(string(outcome)).Inc()

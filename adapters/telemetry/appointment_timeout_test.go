@@ -47,7 +47,7 @@ func appointmentsOf(t *testing.T) (*observed, func(due time.Time, ahead time.Dur
 	o.make = func(due time.Time) item { return book(due, 7*24*time.Hour) }
 	o.spoil = func(i *item) string {
 		s := row(o, c.SlotLedger, i.lock).Snapshot()
-		s.Status = calendar.SlotAvailable
+		s.Status = calendar.SlotStatusAvailable
 		free, err := calendar.RestoreSlot(s)
 		imports(o, c.World, free, err)
 		return "INV-SLT-5: AvailabilitySlot " + s.ID.String() + " is Available: it cannot be released"

@@ -29,7 +29,7 @@ func ReminderDispatch(s Sinks, job appcalendar.DispatchReminders) func(context.C
 		},
 		applied: func(tell tellItem, t ports.Transitioned[calendar.DueReminder, calendar.Event]) {
 			r := t.After.Reminder.Snapshot()
-			if r.Status != calendar.ReminderSent {
+			if r.Status != calendar.ReminderStatusSent {
 				skipped.Inc()
 				tell(slog.LevelInfo, "reminder skipped", r.TenantID, id("ReminderId", r.ID), id("EventId", r.EventID),
 					term("EventStatus", t.After.Event.Snapshot().Status))

@@ -96,7 +96,7 @@ func TestReminderDispatch_TellsACycleAsSpecified(t *testing.T) {
 // job does.
 func TestReminderDispatch_TellsWhyAReminderWasSkipped(t *testing.T) {
 	o, c := remindersOf(t)
-	for _, status := range []calendar.EventStatus{calendar.EventCancelled, calendar.EventCompleted} {
+	for _, status := range []calendar.EventStatus{calendar.EventStatusCancelled, calendar.EventStatusCompleted} {
 		reminder := o.make(noon.Add(-time.Minute))
 		s := row(o, c.EventLedger, reminder.lock).Snapshot()
 		s.Status = status

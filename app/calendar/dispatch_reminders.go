@@ -45,7 +45,7 @@ func (job DispatchReminders) Run(ctx context.Context, tick cycle.Tick) (Reminder
 	began := job.Clock()
 	var result RemindersDispatched
 	done, err := cycle.Drain(ctx, job.Reminders, Dispatch, tick, job.Limits, func(t ports.Transitioned[calendar.DueReminder, calendar.Event]) {
-		if t.After.Reminder.Snapshot().Status == calendar.ReminderSent {
+		if t.After.Reminder.Snapshot().Status == calendar.ReminderStatusSent {
 			result.SentCount++
 		} else {
 			result.SkippedCount++

@@ -24,7 +24,7 @@ func TestDispatchReminders_AnEmptyBatchIsASuccessWithoutAChangeOrAMessage(t *tes
 	w.news()
 	w.wantDispatched(noon, appcalendar.RemindersDispatched{})
 	w.wantNews()
-	if got := w.reminder(plan.Reminders[0].Reminder); got != calendar.ReminderPending {
+	if got := w.reminder(plan.Reminders[0].Reminder); got != calendar.ReminderStatusPending {
 		t.Errorf("the reminder is %s; want it left", got)
 	}
 }
@@ -39,20 +39,20 @@ func TestDispatchReminders_ADueReminderOfAnEventThatGoesOnIsSentOnce(t *testing.
 	w.wantDispatched(noon, appcalendar.RemindersDispatched{}) // INV-REM-2
 	w.wantNews()
 	s := row(w, w.ReminderLedger, planned.Reminders[0].Reminder).Snapshot()
-	if s.Status != calendar.ReminderSent || s.SentAt != noon || s.UpdatedAt != noon || s.Version != 2 {
+	if s.Status != calendar.ReminderStatusSent || s.SentAt != noon || s.UpdatedAt != noon || s.Version != 2 {
 		t.Errorf("reminder %+v; want it sent at noon", s)
 	}
 }
 
 func TestDispatchReminders_AReminderWhoseEventHasEndedIsSkippedWithoutAMessage(t *testing.T) {
-	for _, status := range []calendar.EventStatus{calendar.EventCancelled, calendar.EventCompleted} {
+	for _, status := range []calendar.EventStatus{calendar.EventStatusCancelled, calendar.EventStatusCompleted} {
 		w := newWorld(t)
 		plan := w.schedule(noon.Add(-time.Minute))
 		w.ends(plan.CalendarEvent, status) // without the cascade, which would have skipped it
 		w.news()
 		w.wantDispatched(noon, appcalendar.RemindersDispatched{SkippedCount: 1})
 		w.wantNews()
-		if s := row(w, w.ReminderLedger, plan.Reminders[0].Reminder).Snapshot(); s.Status != calendar.ReminderSkipped || !s.SentAt.IsZero() || s.UpdatedAt != noon {
+		if s := row(w, w.ReminderLedger, plan.Reminders[0].Reminder).Snapshot(); s.Status != calendar.ReminderStatusSkipped || !s.SentAt.IsZero() || s.UpdatedAt != noon {
 			t.Errorf("%s: reminder %+v; want it skipped at noon", status, s)
 		}
 	}
@@ -121,7 +121,7 @@ func TestDispatchReminders_RaceWithCancel(t *testing.T) {
 	release()
 	w.must(w.operations().CancelEvent(t.Context(), "agent", plan.CalendarEvent))
 	w.wantDispatched(noon.Add(interval), appcalendar.RemindersDispatched{}) // the cascade has skipped it
-	w.wantNews(eventIs(plan.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(eventIs(plan.CalendarEvent, calendar.EventStatusCancelled))
 }
 
 func TestDispatchReminders_RaceWithReschedule(t *testing.T) {
@@ -141,7 +141,7 @@ func TestDispatchReminders_AnEventThatIsCancelledAfterTheWorkerLeavesTheReminder
 	plan := w.schedule(noon.Add(-time.Minute))
 	w.wantDispatched(noon, appcalendar.RemindersDispatched{SentCount: 1})
 	w.must(w.operations().CancelEvent(t.Context(), "agent", plan.CalendarEvent))
-	if got := w.reminder(plan.Reminders[0].Reminder); got != calendar.ReminderSent {
+	if got := w.reminder(plan.Reminders[0].Reminder); got != calendar.ReminderStatusSent {
 		t.Errorf("the reminder is %s; want Sent for good (INV-REM-2)", got)
 	}
 }
@@ -223,7 +223,7 @@ func TestDispatchReminders_APoisonedReminderDoesNotHoldBackItsEventsOthers(t *te
 	w.must(w.operations().Schedule(t.Context(), "agent", plan))
 	w.Refuse(uuid.UUID(plan.Reminders[0].Reminder))
 	w.wantDispatched(noon, appcalendar.RemindersDispatched{SentCount: 1, FailedCount: 1})
-	if got := w.reminder(plan.Reminders[1].Reminder); got != calendar.ReminderSent {
+	if got := w.reminder(plan.Reminders[1].Reminder); got != calendar.ReminderStatusSent {
 		t.Errorf("the sound reminder is %s; want Sent", got)
 	}
 }
@@ -236,7 +236,7 @@ func (w *world) due(n int) {
 		due := noon.Add(-time.Minute + time.Duration(i)*time.Minute/time.Duration(n))
 		reminder, err := calendar.RestoreReminder(calendar.ReminderSnapshot{
 			ID: portstest.NewID[calendar.EventReminder](), EventID: s.ID, TenantID: s.TenantID, OffsetMinutes: 30, DueAt: due,
-			Status: calendar.ReminderPending, Version: 1, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+			Status: calendar.ReminderStatusPending, Version: 1, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 		})
 		w.must(err)
 		w.Import(reminder)

@@ -29,20 +29,20 @@ func TestOperations_TellWhatBecomesOfAnEvent(t *testing.T) {
 	plan, other := portstest.Plan(noon), portstest.Plan(noon)
 	id := plan.CalendarEvent
 	w.twice(func() error { return o.Schedule(t.Context(), "agent", plan) })
-	w.wantNews(eventIs(id, calendar.EventPlanned))
+	w.wantNews(eventIs(id, calendar.EventStatusPlanned))
 	w.twice(func() error {
 		return o.Reschedule(t.Context(), "agent", id, noon.Add(time.Hour), noon.Add(2*time.Hour), nil)
 	})
 	w.wantNews() // its status is what it was
 	w.twice(func() error { return o.Start(t.Context(), "agent", id) })
-	w.wantNews(eventIs(id, calendar.EventInProgress))
+	w.wantNews(eventIs(id, calendar.EventStatusInProgress))
 	w.twice(func() error { return o.Complete(t.Context(), "agent", id) })
-	w.wantNews(eventIs(id, calendar.EventCompleted))
+	w.wantNews(eventIs(id, calendar.EventStatusCompleted))
 
 	w.must(o.Schedule(t.Context(), "agent", other))
 	w.news()
 	w.twice(func() error { return o.CancelEvent(t.Context(), "agent", other.CalendarEvent) })
-	w.wantNews(eventIs(other.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(eventIs(other.CalendarEvent, calendar.EventStatusCancelled))
 }
 
 func TestOperations_TellWhatBecomesOfAnAppointment(t *testing.T) {
@@ -64,7 +64,7 @@ func TestOperations_TellWhatBecomesOfAnAppointment(t *testing.T) {
 			},
 			"Declined Available Cancelled Skipped Skipped",
 			func(a appointment) []string {
-				return []string{appointmentIs(a.Appointment, calendar.AppointmentDeclined), eventIs(a.CalendarEvent, calendar.EventCancelled)}
+				return []string{appointmentIs(a.Appointment, calendar.AppointmentStatusDeclined), eventIs(a.CalendarEvent, calendar.EventStatusCancelled)}
 			},
 		},
 		"cancelled": {
@@ -75,7 +75,7 @@ func TestOperations_TellWhatBecomesOfAnAppointment(t *testing.T) {
 			},
 			"Cancelled Available Cancelled Skipped Skipped",
 			func(a appointment) []string {
-				return []string{appointmentIs(a.Appointment, calendar.AppointmentCancelled), eventIs(a.CalendarEvent, calendar.EventCancelled)}
+				return []string{appointmentIs(a.Appointment, calendar.AppointmentStatusCancelled), eventIs(a.CalendarEvent, calendar.EventStatusCancelled)}
 			},
 		},
 		"completed": {
@@ -86,13 +86,13 @@ func TestOperations_TellWhatBecomesOfAnAppointment(t *testing.T) {
 				w.twice(func() error { return w.operations().CompleteAppointment(w.Context(), "agent", a.Appointment) })
 			},
 			"Completed Booked Completed Skipped Skipped",
-			func(a appointment) []string { return []string{eventIs(a.CalendarEvent, calendar.EventCompleted)} },
+			func(a appointment) []string { return []string{eventIs(a.CalendarEvent, calendar.EventStatusCompleted)} },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			a := w.book(noon, 3*leadTime, later)
-			w.wantNews(eventIs(a.CalendarEvent, calendar.EventPlanned)) // of the slot's publication nobody hears
+			w.wantNews(eventIs(a.CalendarEvent, calendar.EventStatusPlanned)) // of the slot's publication nobody hears
 			w.now = noon.Add(-time.Hour)
 			end.act(w, a)
 			w.wantState(a, end.state)

@@ -46,7 +46,7 @@ func (job TimeOutAppointments) Run(ctx context.Context, tick cycle.Tick) (Appoin
 	began := job.Clock()
 	var result AppointmentsTimedOut
 	done, err := cycle.Drain(ctx, job.Appointments, TimeOut, tick, job.Limits, func(t ports.Transitioned[calendar.Booking, calendar.Event]) {
-		if t.After.Slot.Snapshot().Status == calendar.SlotAvailable {
+		if t.After.Slot.Snapshot().Status == calendar.SlotStatusAvailable {
 			result.SlotsReleasedCount++
 		} else {
 			result.SlotsExpiredCount++

@@ -52,7 +52,7 @@ func TestTimeOutAppointments_ASlotThatIsStillUsableCanBeSoldAgain(t *testing.T) 
 	w.news()
 	w.wantTimedOut(noon, appcalendar.AppointmentsTimedOut{ExpiredCount: 1, SlotsReleasedCount: 1})
 	w.wantState(a, timedOut)
-	w.wantNews(appointmentIs(a.Appointment, calendar.AppointmentExpired), eventIs(a.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(appointmentIs(a.Appointment, calendar.AppointmentStatusExpired), eventIs(a.CalendarEvent, calendar.EventStatusCancelled))
 
 	is := row(w, w.AppointmentLedger, a.Appointment).Snapshot()
 	if is.Version != 2 || is.UpdatedAt != noon || !is.CancelledBy.IsZero() {
@@ -83,7 +83,7 @@ func TestTimeOutAppointments_ASlotPastItsLeadTimeExpires(t *testing.T) {
 	w.news()
 	w.wantTimedOut(noon, appcalendar.AppointmentsTimedOut{ExpiredCount: 1, SlotsExpiredCount: 1})
 	w.wantState(a, tooLate)
-	w.wantNews(appointmentIs(a.Appointment, calendar.AppointmentExpired), eventIs(a.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(appointmentIs(a.Appointment, calendar.AppointmentStatusExpired), eventIs(a.CalendarEvent, calendar.EventStatusCancelled))
 }
 
 func TestTimeOutAppointments_AnAppointmentOfALateBookingIsDueWhenTheLeadTimeBegins(t *testing.T) {
@@ -105,13 +105,13 @@ func TestTimeOutAppointments_WhatTheSlotConfirmedByItselfIsNeverSelected(t *test
 
 func TestTimeOutAppointments_WhatTheAgentOrTheInvestorDecidedIsNeverSelected(t *testing.T) {
 	for status, act := range map[calendar.AppointmentStatus]func(appcalendar.Operations, context.Context, calendar.AppointmentID) error{
-		calendar.AppointmentConfirmed: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
+		calendar.AppointmentStatusConfirmed: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
 			return o.Confirm(ctx, "agent", id)
 		},
-		calendar.AppointmentDeclined: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
+		calendar.AppointmentStatusDeclined: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
 			return o.Decline(ctx, "agent", id)
 		},
-		calendar.AppointmentCancelled: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
+		calendar.AppointmentStatusCancelled: func(o appcalendar.Operations, ctx context.Context, id calendar.AppointmentID) error {
 			return o.CancelAppointment(ctx, "investor", id, ids.UserID{1})
 		},
 	} {
@@ -129,7 +129,7 @@ func TestTimeOutAppointments_WhatTheAgentOrTheInvestorDecidedIsNeverSelected(t *
 func TestTimeOutAppointments_PartialFailure_EachAppointmentIsForItself(t *testing.T) {
 	for name, spoil := range map[string]func(*world, appointment){
 		"the slot is not booked":                  func(w *world, a appointment) { w.frees(a.Slot) },
-		"the event is cancelled already":          func(w *world, a appointment) { w.ends(a.CalendarEvent, calendar.EventCancelled) },
+		"the event is cancelled already":          func(w *world, a appointment) { w.ends(a.CalendarEvent, calendar.EventStatusCancelled) },
 		"the event is not the appointment's own":  (*world).givesAway,
 		"the database refuses the appointment":    func(w *world, a appointment) { w.Refuse(uuid.UUID(a.Appointment)) },
 		"the database refuses one of its cascade": func(w *world, a appointment) { w.Refuse(uuid.UUID(a.Reminders[1].Reminder)) },
@@ -143,7 +143,7 @@ func TestTimeOutAppointments_PartialFailure_EachAppointmentIsForItself(t *testin
 			w.wantTimedOut(noon, appcalendar.AppointmentsTimedOut{ExpiredCount: 1, SlotsReleasedCount: 1, FailedCount: 1})
 			w.wantState(poison, before)
 			w.wantState(sound, timedOut)
-			w.wantNews(appointmentIs(sound.Appointment, calendar.AppointmentExpired), eventIs(sound.CalendarEvent, calendar.EventCancelled))
+			w.wantNews(appointmentIs(sound.Appointment, calendar.AppointmentStatusExpired), eventIs(sound.CalendarEvent, calendar.EventStatusCancelled))
 			w.wantTimedOut(noon.Add(interval), appcalendar.AppointmentsTimedOut{FailedCount: 1}) // it stays
 		})
 	}
@@ -234,10 +234,10 @@ func TestTimeOutAppointments_AnItemThatTheInfrastructureRolledBackIsTakenByTheNe
 	}
 	w.wantState(cut, inTime)
 	w.wantState(sound, timedOut)
-	w.wantNews(appointmentIs(sound.Appointment, calendar.AppointmentExpired), eventIs(sound.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(appointmentIs(sound.Appointment, calendar.AppointmentStatusExpired), eventIs(sound.CalendarEvent, calendar.EventStatusCancelled))
 	w.wantTimedOut(noon.Add(interval), appcalendar.AppointmentsTimedOut{ExpiredCount: 1, SlotsReleasedCount: 1})
 	w.wantState(cut, timedOut)
-	w.wantNews(appointmentIs(cut.Appointment, calendar.AppointmentExpired), eventIs(cut.CalendarEvent, calendar.EventCancelled))
+	w.wantNews(appointmentIs(cut.Appointment, calendar.AppointmentStatusExpired), eventIs(cut.CalendarEvent, calendar.EventStatusCancelled))
 }
 
 func TestTimeOutAppointments_WhatIsDueAtAMomentExpiresByTheNextTick(t *testing.T) {

@@ -162,7 +162,7 @@ func (w *world) orphans(id calendar.ReminderID) {
 func (w *world) frees(id calendar.SlotID) {
 	w.Helper()
 	s := row(w, w.SlotLedger, id).Snapshot()
-	s.Status, s.Version = calendar.SlotAvailable, s.Version+1
+	s.Status, s.Version = calendar.SlotStatusAvailable, s.Version+1
 	free, err := calendar.RestoreSlot(s)
 	w.must(err)
 	w.Import(free)

@@ -36,7 +36,7 @@ type ReminderDueEvent struct {
 // Reminded announces a reminder that goes out; one that was skipped says nothing.
 func Reminded(after calendar.DueReminder, _ []calendar.Event) ([]ports.Message, error) {
 	r, e := after.Reminder.Snapshot(), after.Event.Snapshot()
-	if r.Status != calendar.ReminderSent {
+	if r.Status != calendar.ReminderStatusSent {
 		return nil, nil
 	}
 	m, err := message("ReminderDueEvent", ports.Message{
@@ -102,7 +102,7 @@ type CalendarEventStatusChangedEvent struct {
 func BookingEnded(after calendar.Booking, _ []calendar.Event) ([]ports.Message, error) {
 	a, slot := after.Appointment.Snapshot(), after.Slot.Snapshot()
 	var due time.Time
-	if a.Status == calendar.AppointmentExpired {
+	if a.Status == calendar.AppointmentStatusExpired {
 		due = a.PendingExpiresAt
 	}
 	cancelled, err := message("AppointmentCancelledEvent", ports.Message{
@@ -147,7 +147,7 @@ func BookingEvent(after calendar.Booking, _ []calendar.Event) ([]ports.Message, 
 func EventStatusChanged(after calendar.Schedule, events []calendar.Event) ([]ports.Message, error) {
 	for _, event := range events {
 		switch event.(type) {
-		case calendar.EventScheduled, calendar.EventStarted, calendar.EventEnded, calendar.EventCalledOff:
+		case calendar.EventScheduled, calendar.EventStarted, calendar.EventCompleted, calendar.EventCancelled:
 			m, err := eventStatus(after.Event)
 			return []ports.Message{m}, err
 		}

@@ -18,7 +18,7 @@ func appointmentIs(alter func(*calendar.AppointmentSnapshot)) calendar.Appointme
 		ID: calendar.AppointmentID{0xA1, 1}, TenantID: ids.TenantID{0xBB, 2}, SlotID: calendar.SlotID{0xA2, 2},
 		CalendarEventID: calendar.EventID{0xA3, 3}, LeadID: calendar.LeadID{0xA5, 5},
 		AgentUserID: ids.UserID{0xCC, 3}, InvestorUserID: ids.UserID{0xDD, 4},
-		Status: calendar.AppointmentPending, PendingExpiresAt: now.Add(-time.Minute), Version: 1, CreatedAt: created, UpdatedAt: created,
+		Status: calendar.AppointmentStatusPending, PendingExpiresAt: now.Add(-time.Minute), Version: 1, CreatedAt: created, UpdatedAt: created,
 	}
 	alter(&s)
 	return must(calendar.RestoreAppointment(s))
@@ -27,7 +27,7 @@ func appointmentIs(alter func(*calendar.AppointmentSnapshot)) calendar.Appointme
 func eventIs(alter func(*calendar.EventSnapshot)) calendar.CalendarEvent {
 	s := calendar.EventSnapshot{
 		ID: calendar.EventID{0xA3, 3}, TenantID: ids.TenantID{0xBB, 2}, OwnerUserID: ids.UserID{0xCC, 3}, ClientUserID: ids.UserID{0xDD, 4},
-		Kind: "Viewing", Origin: calendar.OriginAppointment, Status: calendar.EventPlanned,
+		Kind: "Viewing", Origin: calendar.OriginAppointment, Status: calendar.EventStatusPlanned,
 		StartAt: now.Add(48 * time.Hour), EndAt: now.Add(49 * time.Hour), TimeZone: "Asia/Almaty",
 		AppointmentID: calendar.AppointmentID{0xA1, 1}, Version: 1, CreatedAt: created, UpdatedAt: created,
 	}
@@ -48,7 +48,7 @@ func booking(alter func(*calendar.AppointmentSnapshot)) calendar.Booking {
 		Slot: must(calendar.RestoreSlot(calendar.SlotSnapshot{
 			ID: calendar.SlotID{0xA2, 2}, TenantID: ids.TenantID{0xBB, 2}, AgentUserID: ids.UserID{0xCC, 3},
 			StartAt: now.Add(48 * time.Hour), EndAt: now.Add(49 * time.Hour), MinLeadTimeMinutes: 120,
-			Status: calendar.SlotBooked, Version: 2, CreatedAt: created, UpdatedAt: created,
+			Status: calendar.SlotStatusBooked, Version: 2, CreatedAt: created, UpdatedAt: created,
 		})),
 		Event: eventIs(asItIs),
 	}
@@ -57,7 +57,7 @@ func booking(alter func(*calendar.AppointmentSnapshot)) calendar.Booking {
 func dueReminder(event calendar.CalendarEvent) calendar.DueReminder {
 	return calendar.DueReminder{Event: event, Reminder: must(calendar.RestoreReminder(calendar.ReminderSnapshot{
 		ID: calendar.ReminderID{0xA4, 4}, EventID: event.Snapshot().ID, TenantID: ids.TenantID{0xBB, 2}, OffsetMinutes: 30,
-		DueAt: now.Add(-time.Second), Status: calendar.ReminderPending, Version: 1, CreatedAt: created, UpdatedAt: created,
+		DueAt: now.Add(-time.Second), Status: calendar.ReminderStatusPending, Version: 1, CreatedAt: created, UpdatedAt: created,
 	}))}
 }
 
@@ -71,7 +71,7 @@ func TestReminded_KeepsItsContract(t *testing.T) {
 }
 
 func TestReminded_ASkippedReminderSaysNothing(t *testing.T) {
-	cancelled := eventIs(func(s *calendar.EventSnapshot) { s.Status = calendar.EventCancelled })
+	cancelled := eventIs(func(s *calendar.EventSnapshot) { s.Status = calendar.EventStatusCancelled })
 	if messages := announced(t, dueReminder(cancelled), calendar.DueReminder.Dispatch, published.Reminded); len(messages) > 0 {
 		t.Errorf("messages %v about a reminder that is not sent", messages)
 	}

@@ -162,7 +162,7 @@ func oneByStatements(ctx context.Context, tx pgx.Tx, asOf time.Time, run string)
 	const body = `{"Appointment":"00000000-0000-0000-0000-000000000000","At":"2026-01-01T00:00:00Z"}`
 	for _, stream := range append([]string{id, slot, planned}, reminders...) {
 		do("SELECT max(version) FROM calendar.domain_events WHERE stream_id = $1", stream)
-		do(`INSERT INTO calendar.domain_events SELECT $1::uuid, 'Appointment', max(version) + 1, 'AppointmentTimedOut', $2::json, 'System', $3, $4, sha256($2::text::bytea)
+		do(`INSERT INTO calendar.domain_events SELECT $1::uuid, 'Appointment', max(version) + 1, 'AppointmentExpired', $2::json, 'System', $3, $4, sha256($2::text::bytea)
 			FROM calendar.domain_events WHERE stream_id = $1::uuid`, stream, body, run, asOf)
 	}
 	for _, topic := range []string{published.TopicAppointmentCancelled, published.TopicEventStatusChanged} {

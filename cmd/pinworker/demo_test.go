@@ -98,7 +98,7 @@ func TestDemo_ForPeopleShowsTables(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	for _, part := range []string{"HOUR", "SLOTS FREED", "AppointmentTimedOut", "SlotReleased", "ReminderDispatched", "LeadRegistered", "LeadExpired", "LeadExtended", published.TopicLeadExpired, "0 differences"} {
+	for _, part := range []string{"HOUR", "SLOTS FREED", "AppointmentExpired", "SlotReleased", "ReminderSent", "LeadRegistered", "LeadExpired", "LeadExtended", published.TopicLeadExpired, "0 differences"} {
 		if !strings.Contains(stdout.String(), part) {
 			t.Errorf("the story does not tell %q:\n%s", part, stdout)
 		}

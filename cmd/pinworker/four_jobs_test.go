@@ -266,7 +266,7 @@ func TestServe_TenThousandRemindersOfOneMinuteGoOutInOneTick(t *testing.T) {
 	if sent := p.count("SELECT count(*) FROM calendar.event_reminders WHERE status = 'Sent' AND sent_at < (SELECT min(sent_at) FROM calendar.event_reminders) + interval '30 seconds'"); sent != n {
 		t.Errorf("%d were sent within the first tick's 30 s; want %d", sent, n)
 	}
-	if cycles := p.count("SELECT count(DISTINCT correlation_id) FROM calendar.domain_events WHERE event_type = 'ReminderDispatched'"); cycles != n/200 {
+	if cycles := p.count("SELECT count(DISTINCT correlation_id) FROM calendar.domain_events WHERE event_type = 'ReminderSent'"); cycles != n/200 {
 		t.Errorf("%d cycles; want %d of 200 each, with a run id of its own", cycles, n/200)
 	}
 }
@@ -301,10 +301,10 @@ func TestHistory_TellsEveryKindOfAggregate(t *testing.T) {
 	done[map[string]any](t, "run", "appointment-timeout")
 	lead := p.register(1)[0]
 	for id, want := range map[string]string{
-		slot.Slot.String():                     "calendar AvailabilitySlot SlotPublished/agent SlotTaken/investor SlotReleased/System",
-		request.Appointment.String():           "calendar Appointment AppointmentBooked/investor AppointmentTimedOut/System",
+		slot.Slot.String():                     "calendar AvailabilitySlot SlotPublished/agent SlotBooked/investor SlotReleased/System",
+		request.Appointment.String():           "calendar Appointment AppointmentBooked/investor AppointmentExpired/System",
 		request.CalendarEvent.String():         "calendar CalendarEvent CalendarEventPlanned/investor CalendarEventCalledOff/System",
-		request.Reminders[0].Reminder.String(): "calendar EventReminder ReminderScheduled/investor ReminderPassedOver/System",
+		request.Reminders[0].Reminder.String(): "calendar EventReminder ReminderScheduled/investor ReminderSkipped/System",
 		lead.Lead.String():                     "crm Lead LeadRegistered/agent",
 	} {
 		got := done[history](t, "history", id)

@@ -14,12 +14,12 @@ type AppointmentStatus string
 
 // The states of an appointment.
 const (
-	AppointmentPending   AppointmentStatus = "Pending"
-	AppointmentConfirmed AppointmentStatus = "Confirmed"
-	AppointmentDeclined  AppointmentStatus = "Declined"
-	AppointmentCancelled AppointmentStatus = "Cancelled"
-	AppointmentExpired   AppointmentStatus = "Expired"
-	AppointmentCompleted AppointmentStatus = "Completed"
+	AppointmentStatusPending   AppointmentStatus = "Pending"
+	AppointmentStatusConfirmed AppointmentStatus = "Confirmed"
+	AppointmentStatusDeclined  AppointmentStatus = "Declined"
+	AppointmentStatusCancelled AppointmentStatus = "Cancelled"
+	AppointmentStatusExpired   AppointmentStatus = "Expired"
+	AppointmentStatusCompleted AppointmentStatus = "Completed"
 )
 
 // Appointment is what an investor has booked and an agent decides on. Its zero value has not
@@ -54,8 +54,8 @@ func RestoreAppointment(s AppointmentSnapshot) (Appointment, error) {
 		check{"AgentUserID", !s.AgentUserID.IsZero(), missing},
 		check{"InvestorUserID", !s.InvestorUserID.IsZero(), missing},
 		check{"Status", slices.Contains([]AppointmentStatus{
-			AppointmentPending, AppointmentConfirmed, AppointmentDeclined,
-			AppointmentCancelled, AppointmentExpired, AppointmentCompleted,
+			AppointmentStatusPending, AppointmentStatusConfirmed, AppointmentStatusDeclined,
+			AppointmentStatusCancelled, AppointmentStatusExpired, AppointmentStatusCompleted,
 		}, s.Status), "is none that an appointment can have"},
 		check{"Version", s.Version >= 1, "is below 1"},
 	)
@@ -93,30 +93,30 @@ func pendingExpiresAt(slot AvailabilitySlot, made time.Time) time.Time {
 // appointment is pending, also after PendingExpiresAt: who commits first wins.
 func (a Appointment) confirm(at time.Time) ([]Event, error) {
 	switch a.is.Status {
-	case AppointmentConfirmed:
+	case AppointmentStatusConfirmed:
 		return nil, nil
-	case AppointmentPending:
-		return []Event{AppointmentAccepted{OfAppointment{a.is.ID, at}}}, nil
+	case AppointmentStatusPending:
+		return []Event{AppointmentConfirmed{OfAppointment{a.is.ID, at}}}, nil
 	}
 	return nil, a.forbids("be confirmed")
 }
 
 func (a Appointment) decline(at time.Time) ([]Event, error) {
 	switch a.is.Status {
-	case AppointmentDeclined:
+	case AppointmentStatusDeclined:
 		return nil, nil
-	case AppointmentPending:
-		return []Event{AppointmentRefused{OfAppointment{a.is.ID, at}}}, nil
+	case AppointmentStatusPending:
+		return []Event{AppointmentDeclined{OfAppointment{a.is.ID, at}}}, nil
 	}
 	return nil, a.forbids("be declined")
 }
 
 func (a Appointment) cancel(by ids.UserID, at time.Time) ([]Event, error) {
 	switch a.is.Status {
-	case AppointmentCancelled:
+	case AppointmentStatusCancelled:
 		return nil, nil
-	case AppointmentPending, AppointmentConfirmed:
-		return []Event{AppointmentCalledOff{OfAppointment{a.is.ID, at}, by}}, nil
+	case AppointmentStatusPending, AppointmentStatusConfirmed:
+		return []Event{AppointmentCancelled{OfAppointment{a.is.ID, at}, by}}, nil
 	}
 	return nil, a.forbids("be cancelled")
 }
@@ -125,20 +125,20 @@ func (a Appointment) cancel(by ids.UserID, at time.Time) ([]Event, error) {
 // PendingExpiresAt, only with the whole cascade (INV-APT-6). On any other it yields no event.
 func (a Appointment) expire(at time.Time) ([]Event, error) {
 	switch due := a.is.PendingExpiresAt; {
-	case a.is.Status != AppointmentPending:
+	case a.is.Status != AppointmentStatusPending:
 		return nil, nil
 	case due.IsZero() || !due.Before(at):
 		return nil, NotDueError{KindAppointment, a.Stream(), due, at}
 	}
-	return []Event{AppointmentTimedOut{OfAppointment{a.is.ID, at}}}, nil
+	return []Event{AppointmentExpired{OfAppointment{a.is.ID, at}}}, nil
 }
 
 func (a Appointment) complete(at time.Time) ([]Event, error) {
 	switch a.is.Status {
-	case AppointmentCompleted:
+	case AppointmentStatusCompleted:
 		return nil, nil
-	case AppointmentConfirmed:
-		return []Event{AppointmentTookPlace{OfAppointment{a.is.ID, at}}}, nil
+	case AppointmentStatusConfirmed:
+		return []Event{AppointmentCompleted{OfAppointment{a.is.ID, at}}}, nil
 	}
 	return nil, a.forbids("be completed")
 }
@@ -166,20 +166,20 @@ func (a Appointment) Apply(event Event) Appointment {
 		next.CalendarEventID, next.LeadID = e.CalendarEvent, e.Lead
 		next.AgentUserID, next.InvestorUserID = e.Agent, e.Investor
 		next.PendingExpiresAt, next.CreatedAt = e.PendingExpiresAt, e.At
-		next.Status = AppointmentPending
+		next.Status = AppointmentStatusPending
 		if e.PendingExpiresAt.IsZero() {
-			next.Status = AppointmentConfirmed
+			next.Status = AppointmentStatusConfirmed
 		}
-	case AppointmentAccepted:
-		next.Status = AppointmentConfirmed
-	case AppointmentRefused:
-		next.Status = AppointmentDeclined
-	case AppointmentCalledOff:
-		next.Status, next.CancelledBy = AppointmentCancelled, e.By
-	case AppointmentTimedOut:
-		next.Status = AppointmentExpired
-	case AppointmentTookPlace:
-		next.Status = AppointmentCompleted
+	case AppointmentConfirmed:
+		next.Status = AppointmentStatusConfirmed
+	case AppointmentDeclined:
+		next.Status = AppointmentStatusDeclined
+	case AppointmentCancelled:
+		next.Status, next.CancelledBy = AppointmentStatusCancelled, e.By
+	case AppointmentExpired:
+		next.Status = AppointmentStatusExpired
+	case AppointmentCompleted:
+		next.Status = AppointmentStatusCompleted
 	case AppointmentImported:
 		next = e.State
 	}

@@ -15,10 +15,10 @@ type SlotStatus string
 
 // The states of a slot. Withdrawn ones are the platform's doing: nothing here makes one.
 const (
-	SlotAvailable SlotStatus = "Available"
-	SlotBooked    SlotStatus = "Booked"
-	SlotExpired   SlotStatus = "Expired"
-	SlotWithdrawn SlotStatus = "Withdrawn"
+	SlotStatusAvailable SlotStatus = "Available"
+	SlotStatusBooked    SlotStatus = "Booked"
+	SlotStatusExpired   SlotStatus = "Expired"
+	SlotStatusWithdrawn SlotStatus = "Withdrawn"
 )
 
 // AvailabilitySlot is an agent's time that an investor may book. Its zero value has not happened
@@ -50,7 +50,7 @@ func RestoreSlot(s SlotSnapshot) (AvailabilitySlot, error) {
 		check{"StartAt", !s.StartAt.IsZero(), missing},
 		check{"EndAt", s.EndAt.After(s.StartAt), "is not after StartAt"},
 		check{"MinLeadTimeMinutes", s.MinLeadTimeMinutes >= 0, "is negative"},
-		check{"Status", slices.Contains([]SlotStatus{SlotAvailable, SlotBooked, SlotExpired, SlotWithdrawn}, s.Status), "is none that a slot can have"},
+		check{"Status", slices.Contains([]SlotStatus{SlotStatusAvailable, SlotStatusBooked, SlotStatusExpired, SlotStatusWithdrawn}, s.Status), "is none that a slot can have"},
 		check{"Version", s.Version >= 1, "is below 1"},
 	)
 	if err != nil {
@@ -116,22 +116,22 @@ func (s AvailabilitySlot) book(at time.Time) ([]Event, error) {
 	switch {
 	case s.is.Version == 0:
 		return nil, MissingError{KindSlot}
-	case s.is.Status != SlotAvailable:
+	case s.is.Status != SlotStatusAvailable:
 		return nil, StateError{KindSlot, s.Stream(), string(s.is.Status), "be booked", "INV-SLT-3"}
 	case at.After(s.bookableUntil()):
 		return nil, TooLateError{s.is.ID, s.bookableUntil(), at}
 	}
-	return []Event{SlotTaken{OfSlot{s.is.ID, at}}}, nil
+	return []Event{SlotBooked{OfSlot{s.is.ID, at}}}, nil
 }
 
 // release decides what becomes of a booked slot whose appointment has ended: it can be sold again
 // up to its lead time, and has expired after it (INV-SLT-5).
 func (s AvailabilitySlot) release(at time.Time) ([]Event, error) {
 	switch {
-	case s.is.Status != SlotBooked:
+	case s.is.Status != SlotStatusBooked:
 		return nil, StateError{KindSlot, s.Stream(), string(s.is.Status), "be released", "INV-SLT-5"}
 	case at.After(s.bookableUntil()):
-		return []Event{SlotRanOut{OfSlot{s.is.ID, at}}}, nil
+		return []Event{SlotExpired{OfSlot{s.is.ID, at}}}, nil
 	}
 	return []Event{SlotReleased{OfSlot{s.is.ID, at}}}, nil
 }
@@ -149,13 +149,13 @@ func (s AvailabilitySlot) Apply(event Event) AvailabilitySlot {
 		next.ID, next.TenantID, next.AgentUserID = e.Slot, e.Tenant, e.Agent
 		next.StartAt, next.EndAt = e.StartAt, e.EndAt
 		next.MinLeadTimeMinutes, next.AutoConfirm = e.MinLeadTimeMinutes, e.AutoConfirm
-		next.Status, next.CreatedAt = SlotAvailable, e.At
-	case SlotTaken:
-		next.Status = SlotBooked
+		next.Status, next.CreatedAt = SlotStatusAvailable, e.At
+	case SlotBooked:
+		next.Status = SlotStatusBooked
 	case SlotReleased:
-		next.Status = SlotAvailable
-	case SlotRanOut:
-		next.Status = SlotExpired
+		next.Status = SlotStatusAvailable
+	case SlotExpired:
+		next.Status = SlotStatusExpired
 	case SlotImported:
 		next = e.State
 	}

@@ -23,7 +23,7 @@ func TestSlot_Publish(t *testing.T) {
 	t.Run("begins an available slot at version 1", func(t *testing.T) {
 		want := calendar.SlotSnapshot{
 			ID: slot, TenantID: tenant, AgentUserID: agent, StartAt: noon, EndAt: one, MinLeadTimeMinutes: 60,
-			Status: calendar.SlotAvailable, Version: 1, CreatedAt: made, UpdatedAt: made,
+			Status: calendar.SlotStatusAvailable, Version: 1, CreatedAt: made, UpdatedAt: made,
 		}
 		if after := when(t, asItIs).Then(published).Snapshot(); after != want {
 			t.Errorf("slot %+v; want %+v", after, want)

@@ -18,7 +18,7 @@ func TestBooking_Book(t *testing.T) {
 			Then(taken, booked, visit, remindsADayBefore, remindsAnHourBefore)
 		want := calendar.AppointmentSnapshot{
 			ID: appointment, TenantID: tenant, SlotID: slot, CalendarEventID: event, LeadID: lead, AgentUserID: agent,
-			InvestorUserID: investor, Status: calendar.AppointmentPending, PendingExpiresAt: dayBefore,
+			InvestorUserID: investor, Status: calendar.AppointmentStatusPending, PendingExpiresAt: dayBefore,
 			Version: 1, CreatedAt: made, UpdatedAt: made,
 		}
 		if after.Appointment.Snapshot() != want {
@@ -26,23 +26,23 @@ func TestBooking_Book(t *testing.T) {
 		}
 		wantEvent := calendar.EventSnapshot{
 			ID: event, TenantID: tenant, OwnerUserID: agent, ClientUserID: investor, Kind: "Viewing",
-			Origin: calendar.OriginAppointment, Status: calendar.EventPlanned, StartAt: noon, EndAt: one,
+			Origin: calendar.OriginAppointment, Status: calendar.EventStatusPlanned, StartAt: noon, EndAt: one,
 			TimeZone: "Europe/Moscow", AppointmentID: appointment, Version: 1, CreatedAt: made, UpdatedAt: made,
 		}
 		if after.Event.Snapshot() != wantEvent {
 			t.Errorf("event %+v; want %+v", after.Event.Snapshot(), wantEvent)
 		}
-		if s := after.Slot.Snapshot(); s.Status != calendar.SlotBooked || s.Version != 2 {
+		if s := after.Slot.Snapshot(); s.Status != calendar.SlotStatusBooked || s.Version != 2 {
 			t.Errorf("slot %+v; want Booked, version 2", s)
 		}
-		expectReminders(t, after.Reminders, calendar.ReminderPending, calendar.ReminderPending)
+		expectReminders(t, after.Reminders, calendar.ReminderStatusPending, calendar.ReminderStatusPending)
 	})
 	t.Run("of a slot that confirms by itself begins confirmed, and never times out", func(t *testing.T) {
 		itself, already := published, booked
 		itself.AutoConfirm, already.PendingExpiresAt = true, time.Time{}
 		after := givenBooking(t, []calendar.Event{itself}).When(book(request(asItIs), made)).
 			Then(taken, already, visit, remindsADayBefore, remindsAnHourBefore)
-		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentConfirmed || !s.PendingExpiresAt.IsZero() {
+		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentStatusConfirmed || !s.PendingExpiresAt.IsZero() {
 			t.Errorf("appointment %+v; want Confirmed, with no PendingExpiresAt", s)
 		}
 		if events, err := after.TimeOut(one); len(events) > 0 || err != nil {
@@ -101,8 +101,8 @@ func TestBooking_Confirm_IsLegalForAsLongAsTheAppointmentIsPending(t *testing.T)
 	for name, at := range map[string]time.Time{"in time": made, "after PendingExpiresAt": justAfter(dayBefore)} {
 		t.Run(name, func(t *testing.T) {
 			after := givenBooking(t, pendingBooking).When(confirm(at)).
-				Then(calendar.AppointmentAccepted{OfAppointment: ofAppointment(at)})
-			if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentConfirmed || s.Version != 2 || !s.UpdatedAt.Equal(at) {
+				Then(calendar.AppointmentConfirmed{OfAppointment: ofAppointment(at)})
+			if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentStatusConfirmed || s.Version != 2 || !s.UpdatedAt.Equal(at) {
 				t.Errorf("appointment %+v; want Confirmed, version 2", s)
 			}
 			if after.Appointment = pending.Appointment; !reflect.DeepEqual(after, pending) {
@@ -113,17 +113,17 @@ func TestBooking_Confirm_IsLegalForAsLongAsTheAppointmentIsPending(t *testing.T)
 }
 
 func TestBooking_Complete_EndsTheEventAndKeepsTheSlot(t *testing.T) {
-	accepted := calendar.AppointmentAccepted{OfAppointment: ofAppointment(made)}
+	accepted := calendar.AppointmentConfirmed{OfAppointment: ofAppointment(made)}
 	began := calendar.EventStarted{OfEvent: ofEvent(one)}
 	t.Run("of an event that has begun", func(t *testing.T) {
 		after := givenBooking(t, pendingBooking, accepted, began).When(completeAppointment(one)).Then(
-			calendar.AppointmentTookPlace{OfAppointment: ofAppointment(one)}, calendar.EventEnded{OfEvent: ofEvent(one)},
-			calendar.ReminderPassedOver{OfReminder: ofReminder(dayReminder, one)}, calendar.ReminderPassedOver{OfReminder: ofReminder(reminder, one)},
+			calendar.AppointmentCompleted{OfAppointment: ofAppointment(one)}, calendar.EventCompleted{OfEvent: ofEvent(one)},
+			calendar.ReminderSkipped{OfReminder: ofReminder(dayReminder, one)}, calendar.ReminderSkipped{OfReminder: ofReminder(reminder, one)},
 		)
-		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentCompleted || s.Version != 3 {
+		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentStatusCompleted || s.Version != 3 {
 			t.Errorf("appointment %+v; want Completed, version 3", s)
 		}
-		if after.Slot.Snapshot() != pending.Slot.Snapshot() || after.Event.Snapshot().Status != calendar.EventCompleted {
+		if after.Slot.Snapshot() != pending.Slot.Snapshot() || after.Event.Snapshot().Status != calendar.EventStatusCompleted {
 			t.Errorf("slot %+v, event %+v; want the slot as it was, the event Completed", after.Slot, after.Event)
 		}
 	})
@@ -134,18 +134,18 @@ func TestBooking_Complete_EndsTheEventAndKeepsTheSlot(t *testing.T) {
 
 // cascade is what comes of an appointment that ends: its own event, the slot's, the calendar event's.
 func cascade(ended, slot calendar.Event, reason calendar.CancelReason, at time.Time, reminders ...calendar.ReminderID) []calendar.Event {
-	events := []calendar.Event{ended, slot, calendar.EventCalledOff{OfEvent: ofEvent(at), Reason: reason}}
+	events := []calendar.Event{ended, slot, calendar.EventCancelled{OfEvent: ofEvent(at), Reason: reason}}
 	for _, id := range reminders {
-		events = append(events, calendar.ReminderPassedOver{OfReminder: ofReminder(id, at)})
+		events = append(events, calendar.ReminderSkipped{OfReminder: ofReminder(id, at)})
 	}
 	return events
 }
 
 func TestBooking_DeclineAndCancel_TakeTheWholeCascadeAndGiveNoReason(t *testing.T) {
 	released := calendar.SlotReleased{OfSlot: ofSlot(made)}
-	accepted := calendar.AppointmentAccepted{OfAppointment: ofAppointment(made)}
-	refused := calendar.AppointmentRefused{OfAppointment: ofAppointment(made)}
-	calledOff := calendar.AppointmentCalledOff{OfAppointment: ofAppointment(made), By: investor}
+	accepted := calendar.AppointmentConfirmed{OfAppointment: ofAppointment(made)}
+	refused := calendar.AppointmentDeclined{OfAppointment: ofAppointment(made)}
+	calledOff := calendar.AppointmentCancelled{OfAppointment: ofAppointment(made), By: investor}
 	for name, test := range map[string]struct {
 		more   []calendar.Event
 		decide bookingDecision
@@ -153,9 +153,9 @@ func TestBooking_DeclineAndCancel_TakeTheWholeCascadeAndGiveNoReason(t *testing.
 		status calendar.AppointmentStatus
 		by     ids.UserID
 	}{
-		"decline":              {nil, decline(made), refused, calendar.AppointmentDeclined, ids.UserID{}},
-		"cancel while pending": {nil, cancelAppointment(made), calledOff, calendar.AppointmentCancelled, investor},
-		"cancel a confirmed":   {[]calendar.Event{accepted}, cancelAppointment(made), calledOff, calendar.AppointmentCancelled, investor},
+		"decline":              {nil, decline(made), refused, calendar.AppointmentStatusDeclined, ids.UserID{}},
+		"cancel while pending": {nil, cancelAppointment(made), calledOff, calendar.AppointmentStatusCancelled, investor},
+		"cancel a confirmed":   {[]calendar.Event{accepted}, cancelAppointment(made), calledOff, calendar.AppointmentStatusCancelled, investor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := givenBooking(t, pendingBooking, test.more...).When(test.decide).
@@ -163,8 +163,8 @@ func TestBooking_DeclineAndCancel_TakeTheWholeCascadeAndGiveNoReason(t *testing.
 			if s := after.Appointment.Snapshot(); s.Status != test.status || s.CancelledBy != test.by {
 				t.Errorf("appointment %+v; want %s by %s", s, test.status, test.by)
 			}
-			expectEnded(t, after, calendar.SlotAvailable, "")
-			expectReminders(t, after.Reminders, calendar.ReminderSkipped, calendar.ReminderSkipped)
+			expectEnded(t, after, calendar.SlotStatusAvailable, "")
+			expectReminders(t, after.Reminders, calendar.ReminderStatusSkipped, calendar.ReminderStatusSkipped)
 		})
 	}
 }
@@ -172,7 +172,7 @@ func TestBooking_DeclineAndCancel_TakeTheWholeCascadeAndGiveNoReason(t *testing.
 func TestBooking_TimeOut_INV_APT_6(t *testing.T) {
 	const reason = "Запись не подтверждена агентом в срок"
 	timedOut := func(at time.Time) calendar.Event {
-		return calendar.AppointmentTimedOut{OfAppointment: ofAppointment(at)}
+		return calendar.AppointmentExpired{OfAppointment: ofAppointment(at)}
 	}
 	t.Run("stays pending at the very moment it would expire", func(t *testing.T) {
 		givenBooking(t, pendingBooking).When(timeOut(dayBefore)).ThenRefused(calendar.NotDueError{})
@@ -181,11 +181,11 @@ func TestBooking_TimeOut_INV_APT_6(t *testing.T) {
 		at := justAfter(dayBefore)
 		after := givenBooking(t, pendingBooking).When(timeOut(at)).
 			Then(cascade(timedOut(at), calendar.SlotReleased{OfSlot: ofSlot(at)}, reason, at, dayReminder, reminder)...)
-		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentExpired || !s.CancelledBy.IsZero() {
+		if s := after.Appointment.Snapshot(); s.Status != calendar.AppointmentStatusExpired || !s.CancelledBy.IsZero() {
 			t.Errorf("appointment %+v; want Expired, cancelled by nobody", s)
 		}
-		expectEnded(t, after, calendar.SlotAvailable, reason)
-		expectReminders(t, after.Reminders, calendar.ReminderSkipped, calendar.ReminderSkipped)
+		expectEnded(t, after, calendar.SlotStatusAvailable, reason)
+		expectReminders(t, after.Reminders, calendar.ReminderStatusSkipped, calendar.ReminderStatusSkipped)
 		for i, part := range after.Parts() {
 			if was := pending.Parts()[i]; part.Version() != was.Version()+1 || part.Stream() != was.Stream() {
 				t.Errorf("%T is at version %d; it was at %d", part, part.Version(), was.Version())
@@ -195,20 +195,20 @@ func TestBooking_TimeOut_INV_APT_6(t *testing.T) {
 	t.Run("releases the slot at the last moment it is sold, INV-SLT-5", func(t *testing.T) {
 		after := givenBooking(t, pendingBooking).When(timeOut(leadTime)).
 			Then(cascade(timedOut(leadTime), calendar.SlotReleased{OfSlot: ofSlot(leadTime)}, reason, leadTime, dayReminder, reminder)...)
-		expectEnded(t, after, calendar.SlotAvailable, reason)
+		expectEnded(t, after, calendar.SlotStatusAvailable, reason)
 	})
 	t.Run("expires the slot a microsecond later, INV-SLT-5", func(t *testing.T) {
 		at := justAfter(leadTime)
 		after := givenBooking(t, pendingBooking).When(timeOut(at)).
-			Then(cascade(timedOut(at), calendar.SlotRanOut{OfSlot: ofSlot(at)}, reason, at, dayReminder, reminder)...)
-		expectEnded(t, after, calendar.SlotExpired, reason)
+			Then(cascade(timedOut(at), calendar.SlotExpired{OfSlot: ofSlot(at)}, reason, at, dayReminder, reminder)...)
+		expectEnded(t, after, calendar.SlotStatusExpired, reason)
 	})
 	t.Run("leaves reminders that went out as they are, INV-REM-2", func(t *testing.T) {
 		at := justAfter(dayBefore)
-		sent := calendar.ReminderDispatched{OfReminder: ofReminder(dayReminder, at)}
+		sent := calendar.ReminderSent{OfReminder: ofReminder(dayReminder, at)}
 		after := givenBooking(t, pendingBooking, sent).When(timeOut(at)).
 			Then(cascade(timedOut(at), calendar.SlotReleased{OfSlot: ofSlot(at)}, reason, at, reminder)...)
-		expectReminders(t, after.Reminders, calendar.ReminderSent, calendar.ReminderSkipped)
+		expectReminders(t, after.Reminders, calendar.ReminderStatusSent, calendar.ReminderStatusSkipped)
 	})
 	t.Run("meets an unexpected state and is refused", func(t *testing.T) {
 		for name, test := range map[string]struct {
@@ -219,9 +219,9 @@ func TestBooking_TimeOut_INV_APT_6(t *testing.T) {
 			"another event":                     {eventIs(visit, func(s *calendar.EventSnapshot) { s.ID[0]++ }), calendar.MismatchError{}},
 			"an event of another appointment":   {eventIs(visit, func(s *calendar.EventSnapshot) { s.AppointmentID[0]++ }), calendar.MismatchError{}},
 			"an event of another origin":        {eventIs(visit, func(s *calendar.EventSnapshot) { s.Origin = "Manual" }), calendar.MismatchError{}},
-			"a slot that is not booked":         {slotIn(calendar.SlotAvailable), calendar.StateError{}},
-			"an event that is cancelled":        {eventIn(visit, calendar.EventCancelled), calendar.StateError{}},
-			"an event that is completed":        {eventIn(visit, calendar.EventCompleted), calendar.StateError{}},
+			"a slot that is not booked":         {slotIn(calendar.SlotStatusAvailable), calendar.StateError{}},
+			"an event that is cancelled":        {eventIn(visit, calendar.EventStatusCancelled), calendar.StateError{}},
+			"an event that is completed":        {eventIn(visit, calendar.EventStatusCompleted), calendar.StateError{}},
 			"a pending one that never runs out": {appointmentIs(func(s *calendar.AppointmentSnapshot) { s.PendingExpiresAt = time.Time{} }), calendar.NotDueError{}},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func expectEnded(t *testing.T, b calendar.Booking, slot calendar.SlotStatus, rea
 	if s := b.Slot.Snapshot(); s.Status != slot {
 		t.Errorf("slot %+v; want %s", s, slot)
 	}
-	if e := b.Event.Snapshot(); e.Status != calendar.EventCancelled || e.CancelReason != reason {
+	if e := b.Event.Snapshot(); e.Status != calendar.EventStatusCancelled || e.CancelReason != reason {
 		t.Errorf("event %+v; want Cancelled for %q", e, reason)
 	}
 }

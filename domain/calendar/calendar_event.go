@@ -14,10 +14,10 @@ type EventStatus string
 
 // The states of a calendar event.
 const (
-	EventPlanned    EventStatus = "Planned"
-	EventInProgress EventStatus = "InProgress"
-	EventCompleted  EventStatus = "Completed"
-	EventCancelled  EventStatus = "Cancelled"
+	EventStatusPlanned    EventStatus = "Planned"
+	EventStatusInProgress EventStatus = "InProgress"
+	EventStatusCompleted  EventStatus = "Completed"
+	EventStatusCancelled  EventStatus = "Cancelled"
 )
 
 // EventKind says what an event is for: an open vocabulary.
@@ -71,7 +71,7 @@ func RestoreEvent(s EventSnapshot) (CalendarEvent, error) {
 		check{"OwnerUserID", !s.OwnerUserID.IsZero(), missing},
 		check{"Kind", s.Kind != "", missing},
 		check{"Origin", s.Origin != "", missing},
-		check{"Status", slices.Contains([]EventStatus{EventPlanned, EventInProgress, EventCompleted, EventCancelled}, s.Status), "is none that an event can have"},
+		check{"Status", slices.Contains([]EventStatus{EventStatusPlanned, EventStatusInProgress, EventStatusCompleted, EventStatusCancelled}, s.Status), "is none that an event can have"},
 		check{"StartAt", !s.StartAt.IsZero(), missing},
 		check{"EndAt", s.EndAt.After(s.StartAt), "is not after StartAt"},
 		check{"TimeZone", s.TimeZone != "", missing},
@@ -94,14 +94,14 @@ func (c CalendarEvent) Snapshot() EventSnapshot { return c.is }
 
 // goesOn reports whether the event is still to come or under way: reminders are sent for no other.
 func (c CalendarEvent) goesOn() bool {
-	return c.is.Status == EventPlanned || c.is.Status == EventInProgress
+	return c.is.Status == EventStatusPlanned || c.is.Status == EventStatusInProgress
 }
 
 func (c CalendarEvent) start(at time.Time) ([]Event, error) {
 	switch c.is.Status {
-	case EventInProgress:
+	case EventStatusInProgress:
 		return nil, nil
-	case EventPlanned:
+	case EventStatusPlanned:
 		return []Event{EventStarted{OfEvent{c.is.ID, at}}}, nil
 	}
 	return nil, c.forbids("be started", "")
@@ -111,11 +111,11 @@ func (c CalendarEvent) start(at time.Time) ([]Event, error) {
 // by itself, it would keep a pending one from ever timing out.
 func (c CalendarEvent) complete(at time.Time) ([]Event, error) {
 	switch {
-	case c.is.Status == EventCompleted:
+	case c.is.Status == EventStatusCompleted:
 		return nil, nil
-	case c.is.Status == EventInProgress && c.is.Origin != OriginAppointment:
-		return []Event{EventEnded{OfEvent{c.is.ID, at}}}, nil
-	case c.is.Status == EventInProgress:
+	case c.is.Status == EventStatusInProgress && c.is.Origin != OriginAppointment:
+		return []Event{EventCompleted{OfEvent{c.is.ID, at}}}, nil
+	case c.is.Status == EventStatusInProgress:
 		return nil, c.forbids("be completed but with its appointment", "")
 	}
 	return nil, c.forbids("be completed", "")
@@ -126,10 +126,10 @@ func (c CalendarEvent) completeWith(a Appointment, at time.Time) ([]Event, error
 	if err := c.belongsTo(a); err != nil {
 		return nil, err
 	}
-	if c.is.Status != EventInProgress {
+	if c.is.Status != EventStatusInProgress {
 		return nil, c.forbids("be completed", "")
 	}
-	return []Event{EventEnded{OfEvent{c.is.ID, at}}}, nil
+	return []Event{EventCompleted{OfEvent{c.is.ID, at}}}, nil
 }
 
 // belongsTo returns a MismatchError where the event is not the one that the appointment made.
@@ -145,9 +145,9 @@ func (c CalendarEvent) belongsTo(a Appointment) error {
 
 func (c CalendarEvent) reschedule(start, end, at time.Time) ([]Event, error) {
 	switch {
-	case c.is.Status == EventPlanned && c.is.StartAt.Equal(start) && c.is.EndAt.Equal(end):
+	case c.is.Status == EventStatusPlanned && c.is.StartAt.Equal(start) && c.is.EndAt.Equal(end):
 		return nil, nil
-	case c.is.Status != EventPlanned:
+	case c.is.Status != EventStatusPlanned:
 		return nil, c.forbids("be rescheduled", "")
 	case c.is.Origin == OriginAppointment: // its time is its slot's
 		return nil, c.forbids("be rescheduled but with its slot", "INV-CAL-3")
@@ -163,14 +163,14 @@ func (c CalendarEvent) reschedule(start, end, at time.Time) ([]Event, error) {
 // appointment's cascade only (INV-CAL-3).
 func (c CalendarEvent) cancel(at time.Time) ([]Event, error) {
 	switch {
-	case c.is.Status == EventCancelled:
+	case c.is.Status == EventStatusCancelled:
 		return nil, nil
 	case c.is.Origin == OriginAppointment:
 		return nil, c.forbids("be cancelled but by its appointment", "INV-CAL-3")
 	case !c.goesOn():
 		return nil, c.forbids("be cancelled", "")
 	}
-	return []Event{EventCalledOff{OfEvent{c.is.ID, at}, ""}}, nil
+	return []Event{EventCancelled{OfEvent{c.is.ID, at}, ""}}, nil
 }
 
 // cancelWith is the sanctioned cascade: the event goes with its appointment (INV-CAL-3).
@@ -181,7 +181,7 @@ func (c CalendarEvent) cancelWith(a Appointment, reason CancelReason, at time.Ti
 	if !c.goesOn() {
 		return nil, c.forbids("be cancelled", "INV-CAL-3")
 	}
-	return []Event{EventCalledOff{OfEvent{c.is.ID, at}, reason}}, nil
+	return []Event{EventCancelled{OfEvent{c.is.ID, at}, reason}}, nil
 }
 
 func (c CalendarEvent) forbids(act, invariant string) error {
@@ -205,15 +205,15 @@ func (c CalendarEvent) Apply(event Event) CalendarEvent {
 		next.OwnerUserID, next.ClientUserID = e.Owner, e.Client
 		next.Kind, next.Origin, next.AppointmentID = e.What, e.Origin, e.Appointment
 		next.StartAt, next.EndAt, next.TimeZone = e.StartAt, e.EndAt, e.TimeZone
-		next.Status, next.CreatedAt = EventPlanned, e.At
+		next.Status, next.CreatedAt = EventStatusPlanned, e.At
 	case EventRescheduled:
 		next.StartAt, next.EndAt = e.StartAt, e.EndAt
 	case EventStarted:
-		next.Status = EventInProgress
-	case EventEnded:
-		next.Status = EventCompleted
-	case EventCalledOff:
-		next.Status, next.CancelReason = EventCancelled, e.Reason
+		next.Status = EventStatusInProgress
+	case EventCompleted:
+		next.Status = EventStatusCompleted
+	case EventCancelled:
+		next.Status, next.CancelReason = EventStatusCancelled, e.Reason
 	case EventImported:
 		next = e.State
 	}

@@ -15,12 +15,12 @@ type ReminderStatus string
 
 // The states of a reminder. Sent and Skipped are terminal (INV-REM-2).
 const (
-	ReminderPending ReminderStatus = "Pending"
-	ReminderSent    ReminderStatus = "Sent"
-	ReminderSkipped ReminderStatus = "Skipped"
-	// ReminderDropped is a reminder that gave way to a new one when its event was rescheduled: it
+	ReminderStatusPending ReminderStatus = "Pending"
+	ReminderStatusSent    ReminderStatus = "Sent"
+	ReminderStatusSkipped ReminderStatus = "Skipped"
+	// ReminderStatusDropped is a reminder that gave way to a new one when its event was rescheduled: it
 	// has no row any more, and its stream ends.
-	ReminderDropped ReminderStatus = "Dropped"
+	ReminderStatusDropped ReminderStatus = "Dropped"
 )
 
 // EventReminder tells somebody of an event, some minutes before it begins. Its zero value has not
@@ -50,7 +50,7 @@ func RestoreReminder(s ReminderSnapshot) (EventReminder, error) {
 		check{"TenantID", !s.TenantID.IsZero(), missing},
 		check{"OffsetMinutes", s.OffsetMinutes >= 0, "is negative"},
 		check{"DueAt", !s.DueAt.IsZero(), missing},
-		check{"Status", slices.Contains([]ReminderStatus{ReminderPending, ReminderSent, ReminderSkipped}, s.Status), "is none that a reminder can have"},
+		check{"Status", slices.Contains([]ReminderStatus{ReminderStatusPending, ReminderStatusSent, ReminderStatusSkipped}, s.Status), "is none that a reminder can have"},
 		check{"Version", s.Version >= 1, "is below 1"},
 	)
 	if err != nil {
@@ -69,23 +69,23 @@ func (r EventReminder) Version() int { return r.is.Version }
 func (r EventReminder) Snapshot() ReminderSnapshot { return r.is }
 
 // Gone reports whether the reminder was dropped: it has a stream, and no row.
-func (r EventReminder) Gone() bool { return r.is.Status == ReminderDropped }
+func (r EventReminder) Gone() bool { return r.is.Status == ReminderStatusDropped }
 
 // skip is the event's own cascade: a pending reminder is not sent any more; on a terminal one it
 // yields no event (INV-REM-2).
 func (r EventReminder) skip(at time.Time) []Event {
-	if r.is.Status != ReminderPending {
+	if r.is.Status != ReminderStatusPending {
 		return nil
 	}
-	return []Event{ReminderPassedOver{OfReminder{r.is.ID, at}}}
+	return []Event{ReminderSkipped{OfReminder{r.is.ID, at}}}
 }
 
 // drop is what rescheduling does to a pending reminder; a terminal one stays (INV-REM-2).
 func (r EventReminder) drop(at time.Time) []Event {
-	if r.is.Status != ReminderPending {
+	if r.is.Status != ReminderStatusPending {
 		return nil
 	}
-	return []Event{ReminderGaveWay{OfReminder{r.is.ID, at}}}
+	return []Event{ReminderDropped{OfReminder{r.is.ID, at}}}
 }
 
 // Import is the baseline of a reminder whose row was written outside of the journal.
@@ -102,13 +102,13 @@ func (r EventReminder) Apply(event Event) EventReminder {
 	case ReminderScheduled:
 		next.ID, next.EventID, next.TenantID = e.Reminder, e.CalendarEvent, e.Tenant
 		next.OffsetMinutes, next.DueAt = e.OffsetMinutes, e.DueAt
-		next.Status, next.CreatedAt = ReminderPending, e.At
-	case ReminderDispatched:
-		next.Status, next.SentAt = ReminderSent, e.At
-	case ReminderPassedOver:
-		next.Status = ReminderSkipped
-	case ReminderGaveWay:
-		next.Status = ReminderDropped
+		next.Status, next.CreatedAt = ReminderStatusPending, e.At
+	case ReminderSent:
+		next.Status, next.SentAt = ReminderStatusSent, e.At
+	case ReminderSkipped:
+		next.Status = ReminderStatusSkipped
+	case ReminderDropped:
+		next.Status = ReminderStatusDropped
 	case ReminderImported:
 		next = e.State
 	}
@@ -139,14 +139,14 @@ func (d DueReminder) Apply(event Event) DueReminder {
 func (d DueReminder) Dispatch(at time.Time) ([]Event, error) {
 	r := d.Reminder
 	switch {
-	case r.is.Status != ReminderPending:
+	case r.is.Status != ReminderStatusPending:
 		return nil, nil
 	case !r.is.DueAt.Before(at):
 		return nil, NotDueError{KindReminder, r.Stream(), r.is.DueAt, at}
 	case r.is.EventID != d.Event.is.ID:
 		return nil, MismatchError{KindReminder, r.Stream(), "is of another event"}
 	case d.Event.goesOn():
-		return []Event{ReminderDispatched{OfReminder{r.is.ID, at}}}, nil
+		return []Event{ReminderSent{OfReminder{r.is.ID, at}}}, nil
 	}
 	return r.skip(at), nil
 }

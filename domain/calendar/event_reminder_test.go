@@ -19,25 +19,25 @@ func TestDueReminder_Dispatch(t *testing.T) {
 		when(t, visit, leadTime).ThenRefused(calendar.NotDueError{})
 	})
 	t.Run("goes out a microsecond later", func(t *testing.T) {
-		after := when(t, visit, at).Then(calendar.ReminderDispatched{OfReminder: ofReminder(reminder, at)})
+		after := when(t, visit, at).Then(calendar.ReminderSent{OfReminder: ofReminder(reminder, at)})
 		want := calendar.ReminderSnapshot{
 			ID: reminder, EventID: event, TenantID: tenant, OffsetMinutes: 60, DueAt: leadTime,
-			Status: calendar.ReminderSent, SentAt: at, Version: 2, CreatedAt: made, UpdatedAt: at,
+			Status: calendar.ReminderStatusSent, SentAt: at, Version: 2, CreatedAt: made, UpdatedAt: at,
 		}
 		if r := after.Reminder.Snapshot(); r != want {
 			t.Errorf("reminder %+v; want %+v", r, want)
 		}
 	})
 	t.Run("is skipped where its event has ended or been cancelled", func(t *testing.T) {
-		for _, status := range []calendar.EventStatus{calendar.EventCancelled, calendar.EventCompleted} {
-			after := when(t, eventIn(visit, status), at).Then(calendar.ReminderPassedOver{OfReminder: ofReminder(reminder, at)})
-			if r := after.Reminder.Snapshot(); r.Status != calendar.ReminderSkipped || !r.SentAt.IsZero() || r.Version != 2 {
+		for _, status := range []calendar.EventStatus{calendar.EventStatusCancelled, calendar.EventStatusCompleted} {
+			after := when(t, eventIn(visit, status), at).Then(calendar.ReminderSkipped{OfReminder: ofReminder(reminder, at)})
+			if r := after.Reminder.Snapshot(); r.Status != calendar.ReminderStatusSkipped || !r.SentAt.IsZero() || r.Version != 2 {
 				t.Errorf("reminder %+v; want Skipped, never sent", r)
 			}
 		}
 	})
 	t.Run("is not skipped before it is due either", func(t *testing.T) {
-		when(t, eventIn(visit, calendar.EventCancelled), leadTime).ThenRefused(calendar.NotDueError{})
+		when(t, eventIn(visit, calendar.EventStatusCancelled), leadTime).ThenRefused(calendar.NotDueError{})
 	})
 	t.Run("beside another event is refused", func(t *testing.T) {
 		when(t, eventIs(visit, func(s *calendar.EventSnapshot) { s.ID[0]++ }), at).ThenRefused(calendar.MismatchError{})

@@ -53,8 +53,8 @@ type (
 		AutoConfirm        bool
 	}
 
-	// SlotTaken says that an appointment took the slot.
-	SlotTaken struct {
+	// SlotBooked says that an appointment took the slot.
+	SlotBooked struct {
 		OfSlot
 	}
 
@@ -63,8 +63,8 @@ type (
 		OfSlot
 	}
 
-	// SlotRanOut says that the slot came back too late to be sold again (INV-SLT-5).
-	SlotRanOut struct {
+	// SlotExpired says that the slot came back too late to be sold again (INV-SLT-5).
+	SlotExpired struct {
 		OfSlot
 	}
 
@@ -86,29 +86,29 @@ type (
 		PendingExpiresAt time.Time
 	}
 
-	// AppointmentAccepted says that the agent confirmed.
-	AppointmentAccepted struct {
+	// AppointmentConfirmed says that the agent confirmed.
+	AppointmentConfirmed struct {
 		OfAppointment
 	}
 
-	// AppointmentRefused says that the agent declined.
-	AppointmentRefused struct {
+	// AppointmentDeclined says that the agent declined.
+	AppointmentDeclined struct {
 		OfAppointment
 	}
 
-	// AppointmentCalledOff says that somebody cancelled.
-	AppointmentCalledOff struct {
+	// AppointmentCancelled says that somebody cancelled.
+	AppointmentCancelled struct {
 		OfAppointment
 		By ids.UserID
 	}
 
-	// AppointmentTimedOut says that the agent did not decide in time (INV-APT-6).
-	AppointmentTimedOut struct {
+	// AppointmentExpired says that the agent did not decide in time (INV-APT-6).
+	AppointmentExpired struct {
 		OfAppointment
 	}
 
-	// AppointmentTookPlace says that the two have met.
-	AppointmentTookPlace struct {
+	// AppointmentCompleted says that the two have met.
+	AppointmentCompleted struct {
 		OfAppointment
 	}
 
@@ -144,13 +144,13 @@ type (
 		OfEvent
 	}
 
-	// EventEnded says that the event is over.
-	EventEnded struct {
+	// EventCompleted says that the event is over.
+	EventCompleted struct {
 		OfEvent
 	}
 
-	// EventCalledOff says that the event does not take place.
-	EventCalledOff struct {
+	// EventCancelled says that the event does not take place.
+	EventCancelled struct {
 		OfEvent
 		Reason CancelReason // "": none
 	}
@@ -170,18 +170,18 @@ type (
 		DueAt         time.Time
 	}
 
-	// ReminderDispatched says that the reminder went out (INV-REM-2: for good).
-	ReminderDispatched struct {
+	// ReminderSent says that the reminder went out (INV-REM-2: for good).
+	ReminderSent struct {
 		OfReminder
 	}
 
-	// ReminderPassedOver says that the reminder is not to be sent (INV-REM-2: for good).
-	ReminderPassedOver struct {
+	// ReminderSkipped says that the reminder is not to be sent (INV-REM-2: for good).
+	ReminderSkipped struct {
 		OfReminder
 	}
 
-	// ReminderGaveWay ends the stream of a reminder that was replaced.
-	ReminderGaveWay struct {
+	// ReminderDropped ends the stream of a reminder that was replaced.
+	ReminderDropped struct {
 		OfReminder
 	}
 

@@ -53,7 +53,7 @@ var (
 	published = calendar.SlotPublished{
 		OfSlot: ofSlot(made), Tenant: tenant, Agent: agent, StartAt: noon, EndAt: one, MinLeadTimeMinutes: 60,
 	}
-	taken  = calendar.SlotTaken{OfSlot: ofSlot(made)}
+	taken  = calendar.SlotBooked{OfSlot: ofSlot(made)}
 	booked = calendar.AppointmentBooked{
 		OfAppointment: ofAppointment(made), Tenant: tenant, Slot: slot, CalendarEvent: event, Lead: lead,
 		Agent: agent, Investor: investor, PendingExpiresAt: dayBefore,

@@ -191,10 +191,10 @@ func (w *world) Check(t *rapid.T) {
 	}
 	checkSchedule(t, w.own)
 	s := w.slot.Snapshot()
-	if holders > 1 || (holders == 1) != (s.Status == calendar.SlotBooked) {
+	if holders > 1 || (holders == 1) != (s.Status == calendar.SlotStatusBooked) {
 		t.Fatalf("%d appointments hold the slot %+v", holders, s)
 	}
-	if tooLate := s.UpdatedAt.After(leadTime); s.Status == calendar.SlotExpired && !tooLate || s.Status == calendar.SlotAvailable && tooLate && s.Version > 1 {
+	if tooLate := s.UpdatedAt.After(leadTime); s.Status == calendar.SlotStatusExpired && !tooLate || s.Status == calendar.SlotStatusAvailable && tooLate && s.Version > 1 {
 		t.Fatalf("INV-SLT-5: %+v", s)
 	}
 	for _, part := range w.parts() {
@@ -203,17 +203,17 @@ func (w *world) Check(t *rapid.T) {
 }
 
 // holding are the states in which an appointment has its slot.
-var holding = []calendar.AppointmentStatus{calendar.AppointmentPending, calendar.AppointmentConfirmed, calendar.AppointmentCompleted}
+var holding = []calendar.AppointmentStatus{calendar.AppointmentStatusPending, calendar.AppointmentStatusConfirmed, calendar.AppointmentStatusCompleted}
 
 func checkBooking(t *rapid.T, b calendar.Booking) {
 	a, e := b.Appointment.Snapshot(), b.Event.Snapshot()
-	if (e.Status == calendar.EventCancelled) == slices.Contains(holding, a.Status) {
+	if (e.Status == calendar.EventStatusCancelled) == slices.Contains(holding, a.Status) {
 		t.Fatalf("INV-CAL-3: the event %+v of %+v", e, a)
 	}
-	if (a.Status == calendar.AppointmentCancelled) == a.CancelledBy.IsZero() {
+	if (a.Status == calendar.AppointmentStatusCancelled) == a.CancelledBy.IsZero() {
 		t.Fatalf("cancelled by whom? %+v", a)
 	}
-	expired := a.Status == calendar.AppointmentExpired
+	expired := a.Status == calendar.AppointmentStatusExpired
 	if expired != (e.CancelReason == calendar.ReasonTimedOut) || expired && (a.PendingExpiresAt.IsZero() || !a.PendingExpiresAt.Before(a.UpdatedAt)) {
 		t.Fatalf("INV-APT-6: %+v, %+v", a, e)
 	}
@@ -221,13 +221,13 @@ func checkBooking(t *rapid.T, b calendar.Booking) {
 
 func checkSchedule(t *rapid.T, s calendar.Schedule) {
 	e := s.Event.Snapshot()
-	over := e.Status == calendar.EventCancelled || e.Status == calendar.EventCompleted
+	over := e.Status == calendar.EventStatusCancelled || e.Status == calendar.EventStatusCompleted
 	for _, reminder := range s.Reminders {
 		r := reminder.Snapshot()
-		if r.Status == calendar.ReminderPending && (over || !r.DueAt.Equal(e.StartAt.Add(-time.Duration(r.OffsetMinutes)*time.Minute))) {
+		if r.Status == calendar.ReminderStatusPending && (over || !r.DueAt.Equal(e.StartAt.Add(-time.Duration(r.OffsetMinutes)*time.Minute))) {
 			t.Fatalf("%+v is pending, of %+v", r, e)
 		}
-		if (r.Status == calendar.ReminderSent) != r.SentAt.After(r.DueAt) {
+		if (r.Status == calendar.ReminderStatusSent) != r.SentAt.After(r.DueAt) {
 			t.Fatalf("sent? %+v", r)
 		}
 	}
@@ -244,9 +244,9 @@ func (w *world) parts() []eventsourcing.Part[calendar.Event] {
 
 // final are the states that an aggregate never leaves.
 var final = []any{
-	calendar.SlotExpired, calendar.AppointmentDeclined, calendar.AppointmentCancelled, calendar.AppointmentExpired,
-	calendar.AppointmentCompleted, calendar.EventCompleted, calendar.EventCancelled, calendar.ReminderSent,
-	calendar.ReminderSkipped, calendar.ReminderDropped,
+	calendar.SlotStatusExpired, calendar.AppointmentStatusDeclined, calendar.AppointmentStatusCancelled, calendar.AppointmentStatusExpired,
+	calendar.AppointmentStatusCompleted, calendar.EventStatusCompleted, calendar.EventStatusCancelled, calendar.ReminderStatusSent,
+	calendar.ReminderStatusSkipped, calendar.ReminderStatusDropped,
 }
 
 func (w *world) checkPart(t *rapid.T, part eventsourcing.Part[calendar.Event]) {
@@ -277,7 +277,7 @@ func checkPart[A aggregate[A, S], S comparable](t *rapid.T, w *world, part A, st
 	if folded, imported := eventsourcing.Fold(unborn, stream...), unborn.Apply(part.Import(w.at)); folded != part || imported != part {
 		t.Fatalf("folded %+v, imported %+v; want %+v", folded, imported, part)
 	}
-	if restored, err := restore(part.Snapshot()); status != calendar.ReminderDropped && (err != nil || restored != part) {
+	if restored, err := restore(part.Snapshot()); status != calendar.ReminderStatusDropped && (err != nil || restored != part) {
 		t.Fatalf("restored %+v, %v; want %+v", restored, err, part)
 	}
 	if was := w.final[part.Stream()]; was != nil && was != any(part) {

@@ -72,7 +72,7 @@ func TestRestoreSlot(t *testing.T) {
 
 func TestRestoreAppointment(t *testing.T) {
 	sound := pending.Appointment.Snapshot()
-	sound.Status, sound.CancelledBy = calendar.AppointmentCancelled, investor
+	sound.Status, sound.CancelledBy = calendar.AppointmentStatusCancelled, investor
 	checkRestore(
 		t, sound, calendar.RestoreAppointment,
 		[]string{"LeadID", "PendingExpiresAt", "CancelledBy", "CreatedAt", "UpdatedAt"},
@@ -85,7 +85,7 @@ func TestRestoreAppointment(t *testing.T) {
 
 func TestRestoreEvent(t *testing.T) {
 	sound := pending.Event.Snapshot()
-	sound.Status, sound.CancelReason = calendar.EventCancelled, calendar.ReasonTimedOut
+	sound.Status, sound.CancelReason = calendar.EventStatusCancelled, calendar.ReasonTimedOut
 	checkRestore(
 		t, sound, calendar.RestoreEvent,
 		[]string{"ClientUserID", "CancelReason", "AppointmentID", "CreatedAt", "UpdatedAt"},
@@ -99,13 +99,13 @@ func TestRestoreEvent(t *testing.T) {
 
 func TestRestoreReminder(t *testing.T) {
 	sound := pending.Reminders[1].Snapshot()
-	sound.Status, sound.SentAt = calendar.ReminderSent, justAfter(sound.DueAt)
+	sound.Status, sound.SentAt = calendar.ReminderStatusSent, justAfter(sound.DueAt)
 	checkRestore(
 		t, sound, calendar.RestoreReminder,
 		[]string{"OffsetMinutes", "SentAt", "CreatedAt", "UpdatedAt"},
 		map[string]func(*calendar.ReminderSnapshot){
 			"OffsetMinutes": func(s *calendar.ReminderSnapshot) { s.OffsetMinutes = -1 },
-			"Status":        func(s *calendar.ReminderSnapshot) { s.Status = calendar.ReminderDropped }, // it has no row
+			"Status":        func(s *calendar.ReminderSnapshot) { s.Status = calendar.ReminderStatusDropped }, // it has no row
 			"Version":       func(s *calendar.ReminderSnapshot) { s.Version = -1 },
 		},
 	)

@@ -11,12 +11,12 @@ import (
 func TestSchedule_Schedule(t *testing.T) {
 	t.Run("plans an event with its reminders, each its offset before the start", func(t *testing.T) {
 		after := givenSchedule(t, nil).When(scheduleEvent(plan(asItIs))).Then(errand, remindsADayBefore, remindsAnHourBefore)
-		if e := after.Event.Snapshot(); e.Status != calendar.EventPlanned || e.Version != 1 || !e.AppointmentID.IsZero() {
+		if e := after.Event.Snapshot(); e.Status != calendar.EventStatusPlanned || e.Version != 1 || !e.AppointmentID.IsZero() {
 			t.Errorf("event %+v; want Planned, version 1, of no appointment", e)
 		}
 		want := calendar.ReminderSnapshot{
 			ID: reminder, EventID: event, TenantID: tenant, OffsetMinutes: 60, DueAt: leadTime,
-			Status: calendar.ReminderPending, Version: 1, CreatedAt: made, UpdatedAt: made,
+			Status: calendar.ReminderStatusPending, Version: 1, CreatedAt: made, UpdatedAt: made,
 		}
 		if r := after.Reminders[1].Snapshot(); r != want {
 			t.Errorf("reminder %+v; want %+v", r, want)
@@ -94,28 +94,28 @@ func TestSchedule_AReminderThatIsAskedForTwiceIsRefused(t *testing.T) {
 func TestSchedule_Reschedule(t *testing.T) {
 	moved := calendar.EventRescheduled{OfEvent: ofEvent(made), StartAt: one, EndAt: one.Add(time.Hour)}
 	gaveWay := func(id calendar.ReminderID) calendar.Event {
-		return calendar.ReminderGaveWay{OfReminder: ofReminder(id, made)}
+		return calendar.ReminderDropped{OfReminder: ofReminder(id, made)}
 	}
 	t.Run("moves the event, and its pending reminders give way to new ones", func(t *testing.T) {
 		after := givenSchedule(t, ownEvent).When(reschedule(calendar.ReminderPlan{Reminder: newReminder})).
 			Then(moved, gaveWay(dayReminder), gaveWay(reminder), remindsAtOne)
-		if e := after.Event.Snapshot(); e.Status != calendar.EventPlanned || !e.StartAt.Equal(one) || !e.EndAt.Equal(one.Add(time.Hour)) || e.Version != 2 {
+		if e := after.Event.Snapshot(); e.Status != calendar.EventStatusPlanned || !e.StartAt.Equal(one) || !e.EndAt.Equal(one.Add(time.Hour)) || e.Version != 2 {
 			t.Errorf("event %+v; want Planned at one, version 2", e)
 		}
-		expectReminders(t, after.Reminders, calendar.ReminderDropped, calendar.ReminderDropped, calendar.ReminderPending)
+		expectReminders(t, after.Reminders, calendar.ReminderStatusDropped, calendar.ReminderStatusDropped, calendar.ReminderStatusPending)
 		if !after.Reminders[0].Gone() || after.Reminders[2].Gone() {
 			t.Error("gone are the reminders that gave way, and no others")
 		}
 	})
 	t.Run("leaves reminders that went out or were skipped as they are, INV-REM-2", func(t *testing.T) {
-		sent := calendar.ReminderDispatched{OfReminder: ofReminder(dayReminder, made)}
-		skipped := calendar.ReminderPassedOver{OfReminder: ofReminder(reminder, made)}
+		sent := calendar.ReminderSent{OfReminder: ofReminder(dayReminder, made)}
+		skipped := calendar.ReminderSkipped{OfReminder: ofReminder(reminder, made)}
 		after := givenSchedule(t, ownEvent, sent, skipped).When(reschedule(calendar.ReminderPlan{Reminder: newReminder})).
 			Then(moved, remindsAtOne)
-		expectReminders(t, after.Reminders, calendar.ReminderSent, calendar.ReminderSkipped, calendar.ReminderPending)
+		expectReminders(t, after.Reminders, calendar.ReminderStatusSent, calendar.ReminderStatusSkipped, calendar.ReminderStatusPending)
 	})
 	t.Run("with a reminder that exists already is refused, INV-REM-2", func(t *testing.T) {
-		sent := calendar.ReminderDispatched{OfReminder: ofReminder(reminder, made)}
+		sent := calendar.ReminderSent{OfReminder: ofReminder(reminder, made)}
 		for name, more := range map[string][]calendar.Event{"sent": {sent}, "pending": nil} {
 			t.Run(name, func(t *testing.T) {
 				givenSchedule(t, ownEvent, more...).When(reschedule(calendar.ReminderPlan{Reminder: reminder})).
@@ -142,7 +142,7 @@ func TestSchedule_StartCompleteAndCancel(t *testing.T) {
 	started := calendar.EventStarted{OfEvent: ofEvent(noon)}
 	skipped := func(at time.Time) []calendar.Event {
 		return []calendar.Event{
-			calendar.ReminderPassedOver{OfReminder: ofReminder(dayReminder, at)}, calendar.ReminderPassedOver{OfReminder: ofReminder(reminder, at)},
+			calendar.ReminderSkipped{OfReminder: ofReminder(dayReminder, at)}, calendar.ReminderSkipped{OfReminder: ofReminder(reminder, at)},
 		}
 	}
 	for name, test := range map[string]struct {
@@ -152,10 +152,10 @@ func TestSchedule_StartCompleteAndCancel(t *testing.T) {
 		status    calendar.EventStatus
 		reminders calendar.ReminderStatus
 	}{
-		"start leaves the reminders":  {nil, start, []calendar.Event{started}, calendar.EventInProgress, calendar.ReminderPending},
-		"complete skips them":         {[]calendar.Event{started}, complete, with([]calendar.Event{calendar.EventEnded{OfEvent: ofEvent(one)}}, skipped(one)...), calendar.EventCompleted, calendar.ReminderSkipped},
-		"cancel skips them":           {nil, cancelEvent, with([]calendar.Event{calendar.EventCalledOff{OfEvent: ofEvent(made)}}, skipped(made)...), calendar.EventCancelled, calendar.ReminderSkipped},
-		"cancel under way skips them": {[]calendar.Event{started}, cancelEvent, with([]calendar.Event{calendar.EventCalledOff{OfEvent: ofEvent(made)}}, skipped(made)...), calendar.EventCancelled, calendar.ReminderSkipped},
+		"start leaves the reminders":  {nil, start, []calendar.Event{started}, calendar.EventStatusInProgress, calendar.ReminderStatusPending},
+		"complete skips them":         {[]calendar.Event{started}, complete, with([]calendar.Event{calendar.EventCompleted{OfEvent: ofEvent(one)}}, skipped(one)...), calendar.EventStatusCompleted, calendar.ReminderStatusSkipped},
+		"cancel skips them":           {nil, cancelEvent, with([]calendar.Event{calendar.EventCancelled{OfEvent: ofEvent(made)}}, skipped(made)...), calendar.EventStatusCancelled, calendar.ReminderStatusSkipped},
+		"cancel under way skips them": {[]calendar.Event{started}, cancelEvent, with([]calendar.Event{calendar.EventCancelled{OfEvent: ofEvent(made)}}, skipped(made)...), calendar.EventStatusCancelled, calendar.ReminderStatusSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := givenSchedule(t, ownEvent, test.more...).When(test.decide).Then(test.want...)

@@ -25,8 +25,8 @@ var (
 )
 
 const (
-	begins = "SlotTaken AppointmentBooked EventScheduled ReminderScheduled ReminderScheduled"
-	ends   = " SlotReleased EventCalledOff ReminderPassedOver"
+	begins = "SlotBooked AppointmentBooked EventScheduled ReminderScheduled ReminderScheduled"
+	ends   = " SlotReleased EventCancelled ReminderSkipped"
 )
 
 // bookingWith is a booking with one reminder after some more has happened to it.
@@ -41,10 +41,10 @@ func scheduleWith(more ...calendar.Event) calendar.Schedule {
 func TestAppointment_EveryCommandInEveryState(t *testing.T) {
 	given := func(status calendar.AppointmentStatus) calendar.Booking {
 		switch status {
-		case calendar.AppointmentPending, calendar.AppointmentConfirmed, calendar.AppointmentCompleted:
+		case calendar.AppointmentStatusPending, calendar.AppointmentStatusConfirmed, calendar.AppointmentStatusCompleted:
 			return bookingWith(appointmentIn(status))
 		}
-		return bookingWith(appointmentIn(status), slotIn(calendar.SlotAvailable))
+		return bookingWith(appointmentIn(status), slotIn(calendar.SlotStatusAvailable))
 	}
 	const refused, missing, taken = "StateError", "MissingError", "ExistsError"
 	domaintest.Table(t, given, bookingCommands, domaintest.Outcomes[calendar.AppointmentStatus]{
@@ -52,27 +52,27 @@ func TestAppointment_EveryCommandInEveryState(t *testing.T) {
 			"Book": begins, "Confirm": missing, "Decline": missing,
 			"Cancel": missing, "TimeOut": "", "Complete": missing,
 		},
-		calendar.AppointmentPending: {
-			"Book": refused, "Confirm": "AppointmentAccepted", "Decline": "AppointmentRefused" + ends,
-			"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "AppointmentTimedOut" + ends, "Complete": refused,
+		calendar.AppointmentStatusPending: {
+			"Book": refused, "Confirm": "AppointmentConfirmed", "Decline": "AppointmentDeclined" + ends,
+			"Cancel": "AppointmentCancelled" + ends, "TimeOut": "AppointmentExpired" + ends, "Complete": refused,
 		},
-		calendar.AppointmentConfirmed: {
+		calendar.AppointmentStatusConfirmed: {
 			"Book": refused, "Confirm": "", "Decline": refused,
-			"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "", "Complete": refused, // its event has not begun
+			"Cancel": "AppointmentCancelled" + ends, "TimeOut": "", "Complete": refused, // its event has not begun
 		},
-		calendar.AppointmentDeclined: {
+		calendar.AppointmentStatusDeclined: {
 			"Book": taken, "Confirm": refused, "Decline": "",
 			"Cancel": refused, "TimeOut": "", "Complete": refused,
 		},
-		calendar.AppointmentCancelled: {
+		calendar.AppointmentStatusCancelled: {
 			"Book": taken, "Confirm": refused, "Decline": refused,
 			"Cancel": "", "TimeOut": "", "Complete": refused,
 		},
-		calendar.AppointmentExpired: {
+		calendar.AppointmentStatusExpired: {
 			"Book": taken, "Confirm": refused, "Decline": refused,
 			"Cancel": refused, "TimeOut": "", "Complete": refused,
 		},
-		calendar.AppointmentCompleted: {
+		calendar.AppointmentStatusCompleted: {
 			"Book": refused, "Confirm": refused, "Decline": refused,
 			"Cancel": refused, "TimeOut": "", "Complete": "",
 		},
@@ -95,15 +95,15 @@ func TestSlot_EveryCommandInEveryState_INV_SLT_3(t *testing.T) {
 		t, given,
 		domaintest.Commands[calendar.AvailabilitySlot, calendar.Event]{"Publish": publish(60), "Another": publish(90)},
 		domaintest.Outcomes[calendar.SlotStatus]{
-			"":                     {"Publish": "SlotPublished", "Another": "SlotPublished"},
-			calendar.SlotAvailable: again, calendar.SlotBooked: again, calendar.SlotExpired: again, calendar.SlotWithdrawn: again,
+			"":                           {"Publish": "SlotPublished", "Another": "SlotPublished"},
+			calendar.SlotStatusAvailable: again, calendar.SlotStatusBooked: again, calendar.SlotStatusExpired: again, calendar.SlotStatusWithdrawn: again,
 		},
 	)
 
 	// The appointment is pending and due: what would end it needs a slot that is booked.
 	unbooked := func(book string) map[string]string {
 		return map[string]string{
-			"Book": book, "Confirm": "AppointmentAccepted", "Decline": "StateError",
+			"Book": book, "Confirm": "AppointmentConfirmed", "Decline": "StateError",
 			"Cancel": "StateError", "TimeOut": "StateError", "Complete": "StateError",
 		}
 	}
@@ -115,16 +115,16 @@ func TestSlot_EveryCommandInEveryState_INV_SLT_3(t *testing.T) {
 		t, func(status calendar.SlotStatus) calendar.Booking { return bookingWith(slotIn(status)) }, commands,
 		domaintest.Outcomes[calendar.SlotStatus]{
 			"": {
-				"Book": "MissingError", "Confirm": "AppointmentAccepted", "Decline": "MismatchError",
+				"Book": "MissingError", "Confirm": "AppointmentConfirmed", "Decline": "MismatchError",
 				"Cancel": "MismatchError", "TimeOut": "MismatchError", "Complete": "StateError",
 			},
-			calendar.SlotBooked: {
-				"Book": "StateError", "Confirm": "AppointmentAccepted", "Decline": "AppointmentRefused" + ends,
-				"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "AppointmentTimedOut" + ends, "Complete": "StateError",
+			calendar.SlotStatusBooked: {
+				"Book": "StateError", "Confirm": "AppointmentConfirmed", "Decline": "AppointmentDeclined" + ends,
+				"Cancel": "AppointmentCancelled" + ends, "TimeOut": "AppointmentExpired" + ends, "Complete": "StateError",
 			},
-			calendar.SlotAvailable: unbooked(begins),
-			calendar.SlotExpired:   unbooked("StateError"),
-			calendar.SlotWithdrawn: unbooked("StateError"),
+			calendar.SlotStatusAvailable: unbooked(begins),
+			calendar.SlotStatusExpired:   unbooked("StateError"),
+			calendar.SlotStatusWithdrawn: unbooked("StateError"),
 		},
 	)
 }
@@ -136,19 +136,19 @@ func TestEvent_EveryCommandInEveryState(t *testing.T) {
 			"Schedule": "EventScheduled ReminderScheduled ReminderScheduled", "Reschedule": "MissingError",
 			"Start": "MissingError", "Complete": "MissingError", "Cancel": "MissingError",
 		},
-		calendar.EventPlanned: {
-			"Schedule": "", "Reschedule": "EventRescheduled ReminderGaveWay ReminderScheduled",
-			"Start": "EventStarted", "Complete": "StateError", "Cancel": "EventCalledOff ReminderPassedOver",
+		calendar.EventStatusPlanned: {
+			"Schedule": "", "Reschedule": "EventRescheduled ReminderDropped ReminderScheduled",
+			"Start": "EventStarted", "Complete": "StateError", "Cancel": "EventCancelled ReminderSkipped",
 		},
-		calendar.EventInProgress: {
+		calendar.EventStatusInProgress: {
 			"Schedule": "", "Reschedule": "StateError",
-			"Start": "", "Complete": "EventEnded ReminderPassedOver", "Cancel": "EventCalledOff ReminderPassedOver",
+			"Start": "", "Complete": "EventCompleted ReminderSkipped", "Cancel": "EventCancelled ReminderSkipped",
 		},
-		calendar.EventCompleted: {
+		calendar.EventStatusCompleted: {
 			"Schedule": "", "Reschedule": "StateError",
 			"Start": "StateError", "Complete": "", "Cancel": "StateError",
 		},
-		calendar.EventCancelled: {
+		calendar.EventStatusCancelled: {
 			"Schedule": "", "Reschedule": "StateError",
 			"Start": "StateError", "Complete": "StateError", "Cancel": "",
 		},
@@ -162,19 +162,19 @@ func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedNorEndedByItself_INV_CA
 			"Schedule": "EventScheduled ReminderScheduled ReminderScheduled", "Reschedule": "MissingError",
 			"Start": "MissingError", "Complete": "MissingError", "Cancel": "MissingError",
 		},
-		calendar.EventPlanned: {
+		calendar.EventStatusPlanned: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",
 			"Start": "EventStarted", "Complete": "StateError", "Cancel": "StateError",
 		},
-		calendar.EventInProgress: {
+		calendar.EventStatusInProgress: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",
 			"Start": "", "Complete": "StateError", "Cancel": "StateError",
 		},
-		calendar.EventCompleted: {
+		calendar.EventStatusCompleted: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",
 			"Start": "StateError", "Complete": "", "Cancel": "StateError",
 		},
-		calendar.EventCancelled: {
+		calendar.EventStatusCancelled: {
 			"Schedule": "ExistsError", "Reschedule": "StateError",
 			"Start": "StateError", "Complete": "StateError", "Cancel": "",
 		},
@@ -183,19 +183,19 @@ func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedNorEndedByItself_INV_CA
 	// Its appointment's cascade cancels it, if it is still to come or under way.
 	over := func(refused string) map[string]string {
 		return map[string]string{
-			"Book": "StateError", "Confirm": "AppointmentAccepted", "Decline": refused,
+			"Book": "StateError", "Confirm": "AppointmentConfirmed", "Decline": refused,
 			"Cancel": refused, "TimeOut": refused, "Complete": "StateError",
 		}
 	}
 	goesOn := map[string]string{
-		"Book": "StateError", "Confirm": "AppointmentAccepted", "Decline": "AppointmentRefused" + ends,
-		"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "AppointmentTimedOut" + ends, "Complete": "StateError",
+		"Book": "StateError", "Confirm": "AppointmentConfirmed", "Decline": "AppointmentDeclined" + ends,
+		"Cancel": "AppointmentCancelled" + ends, "TimeOut": "AppointmentExpired" + ends, "Complete": "StateError",
 	}
 	domaintest.Table(
 		t, func(status calendar.EventStatus) calendar.Booking { return bookingWith(eventIn(visit, status)) }, bookingCommands,
 		domaintest.Outcomes[calendar.EventStatus]{
-			"": over("MismatchError"), calendar.EventPlanned: goesOn, calendar.EventInProgress: goesOn,
-			calendar.EventCompleted: over("StateError"), calendar.EventCancelled: over("StateError"),
+			"": over("MismatchError"), calendar.EventStatusPlanned: goesOn, calendar.EventStatusInProgress: goesOn,
+			calendar.EventStatusCompleted: over("StateError"), calendar.EventStatusCancelled: over("StateError"),
 		},
 	)
 }
@@ -203,38 +203,38 @@ func TestEvent_OfAnAppointment_IsNeitherCancelledNorMovedNorEndedByItself_INV_CA
 func TestReminder_EveryCommandInEveryState_INV_REM_2(t *testing.T) {
 	stays := map[string]string{
 		"Schedule": "", "Reschedule": "EventRescheduled ReminderScheduled",
-		"Start": "EventStarted", "Complete": "EventEnded", "Cancel": "EventCalledOff",
+		"Start": "EventStarted", "Complete": "EventCompleted", "Cancel": "EventCancelled",
 	}
 	commands := maps.Clone(scheduleCommands)
 	commands["Complete"] = func(s calendar.Schedule) ([]calendar.Event, error) {
-		return complete(s.Apply(eventIn(errand, calendar.EventInProgress)))
+		return complete(s.Apply(eventIn(errand, calendar.EventStatusInProgress)))
 	}
 	domaintest.Table(
 		t, func(status calendar.ReminderStatus) calendar.Schedule { return scheduleWith(reminderIn(status)) }, commands,
 		domaintest.Outcomes[calendar.ReminderStatus]{
 			"": stays,
-			calendar.ReminderPending: {
-				"Schedule": "", "Reschedule": "EventRescheduled ReminderGaveWay ReminderScheduled", "Start": "EventStarted",
-				"Complete": "EventEnded ReminderPassedOver", "Cancel": "EventCalledOff ReminderPassedOver",
+			calendar.ReminderStatusPending: {
+				"Schedule": "", "Reschedule": "EventRescheduled ReminderDropped ReminderScheduled", "Start": "EventStarted",
+				"Complete": "EventCompleted ReminderSkipped", "Cancel": "EventCancelled ReminderSkipped",
 			},
-			calendar.ReminderSent: stays, calendar.ReminderSkipped: stays, calendar.ReminderDropped: stays,
+			calendar.ReminderStatusSent: stays, calendar.ReminderStatusSkipped: stays, calendar.ReminderStatusDropped: stays,
 		},
 	)
 
-	const passesBy = " SlotReleased EventCalledOff"
+	const passesBy = " SlotReleased EventCancelled"
 	remains := map[string]string{
-		"Book": "StateError", "Confirm": "AppointmentAccepted", "Decline": "AppointmentRefused" + passesBy,
-		"Cancel": "AppointmentCalledOff" + passesBy, "TimeOut": "AppointmentTimedOut" + passesBy, "Complete": "StateError",
+		"Book": "StateError", "Confirm": "AppointmentConfirmed", "Decline": "AppointmentDeclined" + passesBy,
+		"Cancel": "AppointmentCancelled" + passesBy, "TimeOut": "AppointmentExpired" + passesBy, "Complete": "StateError",
 	}
 	domaintest.Table(
 		t, func(status calendar.ReminderStatus) calendar.Booking { return bookingWith(reminderIn(status)) }, bookingCommands,
 		domaintest.Outcomes[calendar.ReminderStatus]{
 			"": remains,
-			calendar.ReminderPending: {
-				"Book": "StateError", "Confirm": "AppointmentAccepted", "Decline": "AppointmentRefused" + ends,
-				"Cancel": "AppointmentCalledOff" + ends, "TimeOut": "AppointmentTimedOut" + ends, "Complete": "StateError",
+			calendar.ReminderStatusPending: {
+				"Book": "StateError", "Confirm": "AppointmentConfirmed", "Decline": "AppointmentDeclined" + ends,
+				"Cancel": "AppointmentCancelled" + ends, "TimeOut": "AppointmentExpired" + ends, "Complete": "StateError",
 			},
-			calendar.ReminderSent: remains, calendar.ReminderSkipped: remains, calendar.ReminderDropped: remains,
+			calendar.ReminderStatusSent: remains, calendar.ReminderStatusSkipped: remains, calendar.ReminderStatusDropped: remains,
 		},
 	)
 }
@@ -248,8 +248,8 @@ func TestReminder_DispatchInEveryStateBesideEveryEvent_INV_REM_2(t *testing.T) {
 	}
 	never := map[string]string{"Dispatch": "", "Early": ""}
 	for status, outcome := range map[calendar.EventStatus]string{
-		"": "MismatchError", calendar.EventPlanned: "ReminderDispatched", calendar.EventInProgress: "ReminderDispatched",
-		calendar.EventCompleted: "ReminderPassedOver", calendar.EventCancelled: "ReminderPassedOver",
+		"": "MismatchError", calendar.EventStatusPlanned: "ReminderSent", calendar.EventStatusInProgress: "ReminderSent",
+		calendar.EventStatusCompleted: "ReminderSkipped", calendar.EventStatusCancelled: "ReminderSkipped",
 	} {
 		t.Run(string(status), func(t *testing.T) {
 			domaintest.Table(
@@ -259,8 +259,8 @@ func TestReminder_DispatchInEveryStateBesideEveryEvent_INV_REM_2(t *testing.T) {
 				},
 				dueBeside(status),
 				domaintest.Outcomes[calendar.ReminderStatus]{
-					"": never, calendar.ReminderPending: {"Dispatch": outcome, "Early": "NotDueError"},
-					calendar.ReminderSent: never, calendar.ReminderSkipped: never, calendar.ReminderDropped: never,
+					"": never, calendar.ReminderStatusPending: {"Dispatch": outcome, "Early": "NotDueError"},
+					calendar.ReminderStatusSent: never, calendar.ReminderStatusSkipped: never, calendar.ReminderStatusDropped: never,
 				},
 			)
 		})

@@ -28,7 +28,7 @@ INSERT INTO calendar.domain_events
 SELECT s.stream, s.kind, s.version, s.name, json_build_object('At', n.made), 'System', n.id, n.made, sha256(n.id::text::bytea)
 FROM numbers AS n
 CROSS JOIN LATERAL (
-    VALUES (n.slot, 'AvailabilitySlot', 1, 'SlotPublished'), (n.slot, 'AvailabilitySlot', 2, 'SlotTaken'),
+    VALUES (n.slot, 'AvailabilitySlot', 1, 'SlotPublished'), (n.slot, 'AvailabilitySlot', 2, 'SlotBooked'),
            (n.id, 'Appointment', 1, 'AppointmentBooked'), (n.event, 'CalendarEvent', 1, 'CalendarEventPlanned'),
            (n.reminders[1], 'EventReminder', 1, 'ReminderScheduled'), (n.reminders[2], 'EventReminder', 1, 'ReminderScheduled'),
            (n.reminders[3], 'EventReminder', 1, 'ReminderScheduled')

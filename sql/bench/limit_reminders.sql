@@ -23,7 +23,7 @@ WITH claimed AS MATERIALIZED (
     FROM changed AS c
 ), events AS (
     INSERT INTO calendar.domain_events
-    SELECT t.id, 'EventReminder', t.version, 'ReminderDispatched', d.data::json, 'System', $5::uuid, $1,
+    SELECT t.id, 'EventReminder', t.version, 'ReminderSent', d.data::json, 'System', $5::uuid, $1,
            sha256(convert_to(t.id::text || t.version || d.data || $5::text, 'UTF8'))
     FROM told AS t
     CROSS JOIN LATERAL (SELECT format('{"Reminder":"%s","At":"%s"}', t.id, t.at_text) AS data) AS d

@@ -325,7 +325,7 @@ func (c *checker) follows(root place) (must, may []want) {
 	l, e := root.life, root.happened()
 	skipped := func(of *life) {
 		for _, r := range of.reminders {
-			may = append(may, want{r, []string{"ReminderPassedOver"}})
+			may = append(may, want{r, []string{"ReminderSkipped"}})
 		}
 	}
 	reminded := func(of *life) {
@@ -341,12 +341,12 @@ func (c *checker) follows(root place) (must, may []want) {
 			must = append(must, want{l, []string{"PromotionActivated"}})
 		}
 	case "AppointmentBooked":
-		must = append(must, want{l.slot, []string{"SlotTaken"}}, want{l.event, []string{"CalendarEventPlanned"}})
+		must = append(must, want{l.slot, []string{"SlotBooked"}}, want{l.event, []string{"CalendarEventPlanned"}})
 		reminded(l.event)
-	case "AppointmentRefused", "AppointmentCalledOff", "AppointmentTimedOut": // INV-APT-6
-		must = append(must, want{l.slot, []string{"SlotReleased", "SlotRanOut"}}, want{l.event, []string{"CalendarEventCalledOff"}})
+	case "AppointmentDeclined", "AppointmentCancelled", "AppointmentExpired": // INV-APT-6
+		must = append(must, want{l.slot, []string{"SlotReleased", "SlotExpired"}}, want{l.event, []string{"CalendarEventCalledOff"}})
 		skipped(l.event)
-	case "AppointmentTookPlace":
+	case "AppointmentCompleted":
 		must = append(must, want{l.event, []string{"CalendarEventEnded"}})
 		skipped(l.event)
 	case "CalendarEventPlanned":
@@ -354,7 +354,7 @@ func (c *checker) follows(root place) (must, may []want) {
 	case "CalendarEventMoved":
 		reminded(l)
 		for _, r := range l.reminders {
-			may = append(may, want{r, []string{"ReminderGaveWay"}})
+			may = append(may, want{r, []string{"ReminderDropped"}})
 		}
 	case "CalendarEventEnded", "CalendarEventCalledOff":
 		skipped(l)
@@ -395,16 +395,16 @@ func (c *checker) worker() {
 				c.report.Outcomes["leads expired"]++
 			case "PromotionPurchaseExpired":
 				c.report.Outcomes["promotions expired"]++
-			case "ReminderDispatched":
+			case "ReminderSent":
 				c.report.Outcomes["reminders sent"]++
 				c.sent(p)
 			case "SlotReleased":
 				c.report.Outcomes["slots released by timeouts"]++
-			case "SlotRanOut":
+			case "SlotExpired":
 				c.report.Outcomes["slots expired by timeouts"]++
-			case "ReminderPassedOver":
+			case "ReminderSkipped":
 				c.report.Outcomes["reminders skipped by the worker"]++
-			case "AppointmentTimedOut":
+			case "AppointmentExpired":
 				c.report.Outcomes["appointments timed out"]++
 				rest = c.whole(p, rest)
 			}
@@ -418,9 +418,9 @@ func (c *checker) worker() {
 // alone checks an event of the worker's that comes with no other one.
 func (c *checker) alone(p place) {
 	switch p.happened().Event {
-	case "SlotReleased", "SlotRanOut", "CalendarEventCalledOff":
+	case "SlotReleased", "SlotExpired", "CalendarEventCalledOff":
 		c.find(p.life, "version %d, %s, was done by the worker without an appointment that timed out", p.version, p.happened().Event)
-	case "ReminderPassedOver":
+	case "ReminderSkipped":
 		if !p.life.event.over() || !after.holds(p.before().due, p.happened().At) {
 			c.find(p.life, "version %d: the worker skipped it, and its event, which is %s, goes on", p.version, p.life.event.now().status)
 		}

@@ -410,29 +410,29 @@ var seeded = map[string]struct {
 	}, "its ce_id is", 1},
 	"a slot that expired and could be sold again": {func(t *testing.T, e *Evidence) *life {
 		l := e.last(t, "SlotReleased", true, nil)
-		e.Streams[l.id][len(l.events)-1].Event = "SlotRanOut"
+		e.Streams[l.id][len(l.events)-1].Event = "SlotExpired"
 		return l
-	}, "SlotRanOut: happened at", 1},
+	}, "SlotExpired: happened at", 1},
 	"a slot that was released too late to be sold": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "SlotRanOut", true, nil)
+		l := e.last(t, "SlotExpired", true, nil)
 		e.Streams[l.id][len(l.events)-1].Event = "SlotReleased"
 		return l
 	}, "SlotReleased: happened at", 1},
 	"a reminder sent for a cancelled event": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "ReminderPassedOver", false, func(_ *checker, l *life) bool {
+		l := e.last(t, "ReminderSkipped", false, func(_ *checker, l *life) bool {
 			return l.offset > 0 && l.event.booked == nil && l.event.now().status == "Cancelled"
 		})
 		end := e.operation(l).Ended
 		e.cut(l)
 		l.events = e.Streams[l.id]
-		e.append(l, "ReminderDispatched", end.Add(time.Minute))
+		e.append(l, "ReminderSent", end.Add(time.Minute))
 		return l
 	}, "CalendarEventCalledOff happened to its event at", 2},
 	"a confirmed appointment that expired": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "AppointmentAccepted", false, nil)
-		e.append(l, "AppointmentTimedOut", e.Until)
+		l := e.last(t, "AppointmentConfirmed", false, nil)
+		e.append(l, "AppointmentExpired", e.Until)
 		return l
-	}, "AppointmentTimedOut: happened to one that was Confirmed already", 4},
+	}, "AppointmentExpired: happened to one that was Confirmed already", 4},
 	"an accepted operation that is not in its stream": {func(t *testing.T, e *Evidence) *life {
 		l := e.last(t, "LeadArchived", false, func(c *checker, l *life) bool { return alone(c, l) && len(l.events) > 2 })
 		e.cut(l)
@@ -463,7 +463,7 @@ var seeded = map[string]struct {
 		return l
 	}, "no order is kept", 1},
 	"a message with another reason": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "AppointmentTimedOut", true, nil)
+		l := e.last(t, "AppointmentExpired", true, nil)
 		r := e.record(t, l.id)
 		r.Value = []byte(strings.Replace(string(r.Value), `"Reason":"Expired"`, `"Reason":"Declined"`, 1))
 		return l
@@ -482,7 +482,7 @@ var seeded = map[string]struct {
 		return l
 	}, "LeadArchived stands in its stream all the same", 2},
 	"an operation refused for nothing": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "AppointmentAccepted", false, nil)
+		l := e.last(t, "AppointmentConfirmed", false, nil)
 		op := newOperation(Decline, l.id, e.Until, nil)
 		op.Began, op.Ended = e.Until, e.Until.Add(time.Second)
 		op.Answer = Answer{Refused, calendar.StateError{Kind: calendar.KindAppointment, ID: l.id, Status: "Expired", Act: "be declined"}}
@@ -490,7 +490,7 @@ var seeded = map[string]struct {
 		return l
 	}, "its streams give no reason for it", 1},
 	"an operation refused where it may happen": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "AppointmentAccepted", false, nil)
+		l := e.last(t, "AppointmentConfirmed", false, nil)
 		op := newOperation(CancelAppointment, l.id, e.Until, nil)
 		op.Began, op.Ended = e.Until, e.Until.Add(time.Second)
 		op.Answer = Answer{Refused, calendar.StateError{Kind: calendar.KindAppointment, ID: l.id, Status: "Confirmed", Act: "be cancelled"}}
@@ -498,16 +498,16 @@ var seeded = map[string]struct {
 		return l
 	}, "its streams give no reason for it", 1},
 	"half a cascade of the worker's": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "SlotRanOut", true, nil)
+		l := e.last(t, "SlotExpired", true, nil)
 		e.cut(l)
 		return l
-	}, "nothing of [SlotReleased SlotRanOut] happened to it when AppointmentTimedOut", 1},
+	}, "nothing of [SlotReleased SlotExpired] happened to it when AppointmentExpired", 1},
 	"half a cascade of an operation whose answer was lost": {func(t *testing.T, e *Evidence) *life {
 		l := e.last(t, "SlotReleased", false, nil)
 		e.operation(l).Answer = Answer{Outcome: Unknown}
 		e.cut(l)
 		return l
-	}, "nothing of [SlotReleased SlotRanOut] happened to it when Appointment", 1},
+	}, "nothing of [SlotReleased SlotExpired] happened to it when Appointment", 1},
 	"a lead that was not taken": {func(t *testing.T, e *Evidence) *life {
 		l := e.last(t, "LeadExpired", true, nil)
 		e.lose(t, l.id)
@@ -520,19 +520,19 @@ var seeded = map[string]struct {
 		return l
 	}, "LeadExpired: happened at", 2},
 	"a reminder that is left behind": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "ReminderPassedOver", false, func(_ *checker, l *life) bool { return l.offset == 0 })
+		l := e.last(t, "ReminderSkipped", false, func(_ *checker, l *life) bool { return l.offset == 0 })
 		e.cut(l)
 		return l
 	}, "it is pending, and its event is", 1},
 	"a reminder that was not replaced": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "ReminderGaveWay", false, func(_ *checker, l *life) bool { return l.offset == 0 && !l.event.over() })
+		l := e.last(t, "ReminderDropped", false, func(_ *checker, l *life) bool { return l.offset == 0 && !l.event.over() })
 		e.cut(l)
 		return l
 	}, "its event was moved away from it", 1},
 	"a reminder that was skipped for nothing": {func(t *testing.T, e *Evidence) *life {
-		l := e.last(t, "ReminderDispatched", true, func(_ *checker, l *life) bool { return !l.event.over() })
+		l := e.last(t, "ReminderSent", true, func(_ *checker, l *life) bool { return !l.event.over() })
 		e.lose(t, l.id)
-		e.Streams[l.id][len(l.events)-1].Event = "ReminderPassedOver"
+		e.Streams[l.id][len(l.events)-1].Event = "ReminderSkipped"
 		return l
 	}, "the worker skipped it, and its event", 1},
 	"an event that was altered": {func(t *testing.T, e *Evidence) *life {
@@ -618,7 +618,7 @@ func TestCheck_CatchesWorkersThatBreakTheirRules(t *testing.T) {
 			w.timeOut.Decide = func(b calendar.Booking, at time.Time) ([]calendar.Event, error) {
 				events, err := decide(b, at)
 				for i, e := range events {
-					if ranOut, is := e.(calendar.SlotRanOut); is {
+					if ranOut, is := e.(calendar.SlotExpired); is {
 						events[i] = calendar.SlotReleased(ranOut)
 					}
 				}
@@ -626,7 +626,7 @@ func TestCheck_CatchesWorkersThatBreakTheirRules(t *testing.T) {
 			}
 		}, "SlotReleased: happened at"},
 		"a timeout that forgets the reminders": {func(w *world) {
-			w.timeOut.Decide = without(w.timeOut.Decide, "ReminderPassedOver")
+			w.timeOut.Decide = without(w.timeOut.Decide, "ReminderSkipped")
 		}, "it is pending, and its event is Cancelled"},
 		"a timeout that forgets the event": {func(w *world) {
 			w.timeOut.Decide = without(w.timeOut.Decide, "CalendarEventCalledOff")

@@ -82,7 +82,7 @@ func announces(l *life, v int, byActor map[ports.Actor]*Operation) (topic string
 			a.fields["CancelReason"] = string(calendar.ReasonTimedOut)
 		}
 		return published.TopicEventStatusChanged, a
-	case "AppointmentRefused", "AppointmentCalledOff", "AppointmentTimedOut":
+	case "AppointmentDeclined", "AppointmentCancelled", "AppointmentExpired":
 		a.event, a.fields = "AppointmentCancelledEvent", map[string]any{
 			"AppointmentId": l.id, "SlotId": l.slot.id, "CalendarEventId": l.event.id, "Reason": s.status,
 			"StartAt": l.slot.publication().StartAt, "CancelledBy": nil, "OccurredAt": e.At,
@@ -91,7 +91,7 @@ func announces(l *life, v int, byActor map[ports.Actor]*Operation) (topic string
 			a.fields["CancelledBy"] = string(op.Actor)
 		}
 		return published.TopicAppointmentCancelled, a
-	case "ReminderDispatched":
+	case "ReminderSent":
 		a.event, a.key = "ReminderDueEvent", l.event.id
 		a.fields = map[string]any{
 			"ReminderId": l.id, "EventId": l.event.id, "OffsetMinutes": l.offset, "AppointmentId": nil,

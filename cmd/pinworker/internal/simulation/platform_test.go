@@ -147,7 +147,7 @@ func stored(e any) (kind, name string) {
 	}
 	if other, is := map[string]string{
 		"EventScheduled": "CalendarEventPlanned", "EventRescheduled": "CalendarEventMoved", "EventStarted": "CalendarEventStarted",
-		"EventEnded": "CalendarEventEnded", "EventCalledOff": "CalendarEventCalledOff",
+		"EventCompleted": "CalendarEventEnded", "EventCancelled": "CalendarEventCalledOff",
 	}[name]; is {
 		name = other
 	}

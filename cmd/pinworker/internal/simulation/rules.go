@@ -64,16 +64,16 @@ var rules = map[string]rule{
 	"PromotionPurchaseExpired":   {purchase, []string{"Active"}, "Expired", worker, fromThen},
 
 	"SlotPublished": {slot, born, "Available", people, always},
-	"SlotTaken":     {slot, []string{"Available"}, "Booked", people, untilThen}, // INV-SLT-3
+	"SlotBooked":    {slot, []string{"Available"}, "Booked", people, untilThen}, // INV-SLT-3
 	"SlotReleased":  {slot, []string{"Booked"}, "Available", either, untilThen}, // INV-SLT-5
-	"SlotRanOut":    {slot, []string{"Booked"}, "Expired", either, after},       // INV-SLT-5
+	"SlotExpired":   {slot, []string{"Booked"}, "Expired", either, after},       // INV-SLT-5
 
 	"AppointmentBooked":    {appointment, born, "", people, always},
-	"AppointmentAccepted":  {appointment, []string{"Pending"}, "Confirmed", people, always}, // after its moment, too
-	"AppointmentRefused":   {appointment, []string{"Pending"}, "Declined", people, always},
-	"AppointmentCalledOff": {appointment, []string{"Pending", "Confirmed"}, "Cancelled", people, always},
-	"AppointmentTookPlace": {appointment, []string{"Confirmed"}, "Completed", people, always},
-	"AppointmentTimedOut":  {appointment, []string{"Pending"}, "Expired", worker, after}, // INV-APT-6
+	"AppointmentConfirmed": {appointment, []string{"Pending"}, "Confirmed", people, always}, // after its moment, too
+	"AppointmentDeclined":  {appointment, []string{"Pending"}, "Declined", people, always},
+	"AppointmentCancelled": {appointment, []string{"Pending", "Confirmed"}, "Cancelled", people, always},
+	"AppointmentCompleted": {appointment, []string{"Confirmed"}, "Completed", people, always},
+	"AppointmentExpired":   {appointment, []string{"Pending"}, "Expired", worker, after}, // INV-APT-6
 
 	"CalendarEventPlanned":   {event, born, "Planned", people, always},
 	"CalendarEventMoved":     {event, []string{"Planned"}, "Planned", people, always},
@@ -81,10 +81,10 @@ var rules = map[string]rule{
 	"CalendarEventEnded":     {event, []string{"InProgress"}, "Completed", people, always},
 	"CalendarEventCalledOff": {event, alive, "Cancelled", either, always},
 
-	"ReminderScheduled":  {reminder, born, "Pending", people, always},
-	"ReminderGaveWay":    {reminder, []string{"Pending"}, "Dropped", people, always},
-	"ReminderPassedOver": {reminder, []string{"Pending"}, "Skipped", either, always},
-	"ReminderDispatched": {reminder, []string{"Pending"}, "Sent", worker, after}, // INV-REM-2
+	"ReminderScheduled": {reminder, born, "Pending", people, always},
+	"ReminderDropped":   {reminder, []string{"Pending"}, "Dropped", people, always},
+	"ReminderSkipped":   {reminder, []string{"Pending"}, "Skipped", either, always},
+	"ReminderSent":      {reminder, []string{"Pending"}, "Sent", worker, after}, // INV-REM-2
 }
 
 // operationRule is what an operation leads to.
@@ -106,10 +106,10 @@ var operationRules = map[Kind]operationRule{
 
 	PublishSlot:       {of: slot, root: "SlotPublished"},
 	BookSlot:          {of: appointment, root: "AppointmentBooked", permits: map[string][]string{slot: {"Available"}}},
-	Confirm:           {appointment, "AppointmentAccepted", "Confirmed", map[string][]string{appointment: {"Pending", "Confirmed"}}},
-	Decline:           {appointment, "AppointmentRefused", "Declined", map[string][]string{appointment: {"Pending", "Declined"}}},
-	CancelAppointment: {appointment, "AppointmentCalledOff", "Cancelled", map[string][]string{appointment: {"Pending", "Confirmed", "Cancelled"}}},
-	CompleteAppointment: {appointment, "AppointmentTookPlace", "Completed", map[string][]string{
+	Confirm:           {appointment, "AppointmentConfirmed", "Confirmed", map[string][]string{appointment: {"Pending", "Confirmed"}}},
+	Decline:           {appointment, "AppointmentDeclined", "Declined", map[string][]string{appointment: {"Pending", "Declined"}}},
+	CancelAppointment: {appointment, "AppointmentCancelled", "Cancelled", map[string][]string{appointment: {"Pending", "Confirmed", "Cancelled"}}},
+	CompleteAppointment: {appointment, "AppointmentCompleted", "Completed", map[string][]string{
 		appointment: {"Confirmed", "Completed"}, event: {"InProgress"},
 	}},
 
