@@ -98,11 +98,16 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 		if err != nil {
 			return err
 		}
-		standing, due, err := d.look(ctx, tx, claim, &rows)
+		standing, due, err := d.look(ctx, tx, claim, rows)
 		if err != nil {
 			return err
 		}
-		outcome.Claimed, outcome.Next = len(rows.items)+len(rows.orphans), rows.next
+		if due > len(rows.items) && d.polled.orphans != nil {
+			if due, err = d.findOrphans(ctx, tx, claim, &rows, due); err != nil {
+				return err
+			}
+			outcome.Claimed, outcome.Next = len(rows.items)+len(rows.orphans), rows.next
+		}
 		outcome.SkippedLocked = max(0, due-outcome.Claimed)
 		var recovered []pgtype.UUID
 		changes, recovered, outcome.Failed = d.decide(append(rows.items, rows.orphans...), standing, claim.AsOf, rule)
@@ -171,12 +176,9 @@ func undone[A, E any](outcome ports.Outcome[A, E], changes []change[A, E], err e
 
 // look reads, in one trip, what a decision needs beside the rows that are locked by now: what
 // completes them, where their streams stand (in the claiming statement that would come from an
-// older snapshot), what lacks a partner in the claim's range, and how much was due in it, whoever
-// holds it: up to where the claim ended.
-func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows *claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
-	if rows.full {
-		claim.Until = rows.next
-	}
+// older snapshot), and how much was due in the claim's range, whoever holds it: up to where the
+// claim ended.
+func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows claimedPage[A]) (standing map[uuid.UUID]int, due int, err error) {
 	var reads []func(dbtx) error
 	if rows.rest != nil {
 		reads = append(reads, func(db dbtx) error { return rows.rest(ctx, db) })
@@ -187,35 +189,47 @@ func (d *Due[A, E]) look(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows
 			return err
 		})
 	}
-	if d.polled.orphans != nil {
-		reads = append(reads, func(db dbtx) (err error) {
-			rows.orphans, err = d.polled.orphans(ctx, db, pageOf(claim))
-			return err
-		})
-	}
-	count := func(db dbtx) error {
-		p := pageOf(claim)
-		n, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
-		due = int(n)
+	reads = append(reads, func(db dbtx) (err error) {
+		due, err = d.count(ctx, db, claim, rows)
 		return err
-	}
-	if err := together(ctx, tx, d.schema.name, append(reads, count)...); err != nil {
+	})
+	if err := together(ctx, tx, d.schema.name, reads...); err != nil {
 		return nil, 0, fmt.Errorf("look at what was claimed: %w", err)
-	}
-	if len(rows.orphans) == claim.Limit { // there may be more of them: the page ends here
-		claim.Until = rows.endAt(rows.orphans[len(rows.orphans)-1].place())
-		if err := count(d.schema.in(tx)); err != nil {
-			return nil, 0, fmt.Errorf("count what is held elsewhere: %w", err)
-		}
 	}
 	return standing, due, nil
 }
 
-// endAt lets go of the items that lie behind a place: they are for the next claim.
-func (p *claimedPage[A]) endAt(place ports.Cursor) ports.Cursor {
-	p.full, p.next = true, place
-	p.items = slices.DeleteFunc(p.items, func(c claimed[A]) bool { return c.place().Compare(place) > 0 })
-	return place
+func (d *Due[A, E]) count(ctx context.Context, db dbtx, claim ports.Claim, rows claimedPage[A]) (int, error) {
+	p := pageOf(rows.within(claim))
+	due, err := d.polled.count(ctx, db, span{p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID})
+	return int(due), err
+}
+
+// findOrphans takes what lacks a partner in a claim's range, where more was due than could be
+// claimed. Where there may be more orphans than a claim may take, the page ends with the last of them,
+// the items behind it are for the next claim, and fewer were due.
+func (d *Due[A, E]) findOrphans(ctx context.Context, tx pgx.Tx, claim ports.Claim, rows *claimedPage[A], due int) (_ int, err error) {
+	rows.orphans, err = d.polled.orphans(ctx, d.schema.in(tx), pageOf(rows.within(claim)))
+	if err != nil {
+		return 0, fmt.Errorf("claim what lacks its partner: %w", err)
+	}
+	if len(rows.orphans) < claim.Limit {
+		return due, nil
+	}
+	rows.full, rows.next = true, rows.orphans[len(rows.orphans)-1].place()
+	rows.items = slices.DeleteFunc(rows.items, func(c claimed[A]) bool { return c.place().Compare(rows.next) > 0 })
+	if due, err = d.count(ctx, d.schema.in(tx), claim, *rows); err != nil {
+		return 0, fmt.Errorf("count what is held elsewhere: %w", err)
+	}
+	return due, nil
+}
+
+// within narrows a claim to the range that it has seen.
+func (p claimedPage[A]) within(claim ports.Claim) ports.Claim {
+	if p.full {
+		claim.Until = p.next
+	}
+	return claim
 }
 
 func (d *Due[A, E]) heads(ctx context.Context, db dbtx, rows []claimed[A]) (map[uuid.UUID]int, error) {
