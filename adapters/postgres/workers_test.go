@@ -187,7 +187,7 @@ func (w *world) crowded(c crowd) (applied, refused, waits int) {
 		for {
 			var waiting int
 			if err := w.db.Pool.QueryRow(w.Context(), `SELECT count(*) FROM pg_stat_activity
-				WHERE application_name = 'crowd-platform' AND wait_event_type = 'Lock'`).Scan(&waiting); err != nil {
+				WHERE application_name = 'crowd-platform' AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple')`).Scan(&waiting); err != nil {
 				w.Error(err)
 				return
 			}
