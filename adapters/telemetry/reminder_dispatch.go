@@ -28,16 +28,16 @@ func ReminderDispatch(s Sinks, job appcalendar.DispatchReminders) func(context.C
 			return []field{id("ReminderId", f.Item), id("EventId", f.Of)}
 		},
 		applied: func(tell tellItem, t ports.Transitioned[calendar.DueReminder, calendar.Event]) {
-			r := t.After.Reminder.Snapshot()
+			r, e := t.After.Reminder.Snapshot(), t.After.Event.Snapshot()
 			if r.Status != calendar.ReminderStatusSent {
 				skipped.Inc()
-				tell(slog.LevelInfo, "reminder skipped", r.TenantID, id("ReminderId", r.ID), id("EventId", r.EventID),
-					term("EventStatus", t.After.Event.Snapshot().Status))
+				tell(slog.LevelInfo, "reminder skipped", e.TenantID, id("ReminderId", r.ID), id("EventId", r.EventID),
+					term("EventStatus", e.Status))
 				return
 			}
 			sent.Inc()
 			lateness.Observe(r.SentAt.Sub(r.DueAt).Seconds())
-			tell(slog.LevelInfo, "reminder sent", r.TenantID, id("ReminderId", r.ID), id("EventId", r.EventID), count("OffsetMinutes", r.OffsetMinutes))
+			tell(slog.LevelInfo, "reminder sent", e.TenantID, id("ReminderId", r.ID), id("EventId", r.EventID), count("OffsetMinutes", r.OffsetMinutes))
 		},
 	}
 	job.Reminders = observed[calendar.DueReminder, calendar.Event]{job.Reminders, o, nil}

@@ -48,7 +48,7 @@ func RestoreSlot(s SlotSnapshot) (AvailabilitySlot, error) {
 		check{"TenantID", !s.TenantID.IsZero(), missing},
 		check{"AgentUserID", !s.AgentUserID.IsZero(), missing},
 		check{"StartAt", !s.StartAt.IsZero(), missing},
-		check{"EndAt", s.EndAt.After(s.StartAt), "is not after StartAt"},
+		check{"EndAt", !s.EndAt.IsZero(), missing},
 		check{"MinLeadTimeMinutes", s.MinLeadTimeMinutes >= 0, "is negative"},
 		check{"Status", slices.Contains([]SlotStatus{SlotStatusAvailable, SlotStatusBooked, SlotStatusExpired, SlotStatusWithdrawn}, s.Status), "is none that a slot can have"},
 		check{"Version", s.Version >= 1, "is below 1"},
@@ -105,6 +105,9 @@ func (s AvailabilitySlot) Publish(p Publication, at time.Time) ([]Event, error) 
 		return nil, ExistsError{KindSlot, s.Stream()}
 	}
 	if _, err := RestoreSlot(s.Apply(published).is); err != nil {
+		return nil, err
+	}
+	if err := forward(KindSlot, uuid.UUID(p.Slot), p.StartAt, p.EndAt); err != nil {
 		return nil, err
 	}
 	return []Event{published}, nil

@@ -151,4 +151,16 @@ func firstBroken(kind Kind, id uuid.UUID, checks ...check) error {
 	return nil
 }
 
+// forward returns an InvalidError where an operation would have something end before it has begun
+// or at once. Of a stored state it is not asked: a deadline has no length, and is reminded of.
+func forward(kind Kind, id uuid.UUID, start, end time.Time) error {
+	switch {
+	case start.IsZero():
+		return InvalidError{kind, id, "StartAt", missing}
+	case !end.After(start):
+		return InvalidError{kind, id, "EndAt", "is not after StartAt"}
+	}
+	return nil
+}
+
 func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }

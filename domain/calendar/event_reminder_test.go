@@ -28,6 +28,14 @@ func TestDueReminder_Dispatch(t *testing.T) {
 			t.Errorf("reminder %+v; want %+v", r, want)
 		}
 	})
+	t.Run("goes out for a deadline, which has no length", func(t *testing.T) {
+		deadline := visit
+		deadline.EndAt = deadline.StartAt
+		if _, err := calendar.RestoreEvent(calendar.CalendarEvent{}.Apply(deadline).Snapshot()); err != nil {
+			t.Error(err)
+		}
+		when(t, deadline, at).Then(calendar.ReminderSent{OfReminder: ofReminder(reminder, at)})
+	})
 	t.Run("is skipped where its event has ended or been cancelled", func(t *testing.T) {
 		for _, status := range []calendar.EventStatus{calendar.EventStatusCancelled, calendar.EventStatusCompleted} {
 			after := when(t, eventIn(visit, status), at).Then(calendar.ReminderSkipped{OfReminder: ofReminder(reminder, at)})

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/pin-platform/pinworker/domain/calendar"
 	"github.com/pin-platform/pinworker/domain/eventsourcing"
@@ -62,7 +63,7 @@ func TestRestoreSlot(t *testing.T) {
 		t, sound, calendar.RestoreSlot,
 		[]string{"MinLeadTimeMinutes", "AutoConfirm", "CreatedAt", "UpdatedAt"},
 		map[string]func(*calendar.SlotSnapshot){
-			"EndAt":              func(s *calendar.SlotSnapshot) { s.EndAt = s.StartAt },
+			"EndAt":              func(s *calendar.SlotSnapshot) { s.EndAt = time.Time{} },
 			"MinLeadTimeMinutes": func(s *calendar.SlotSnapshot) { s.MinLeadTimeMinutes = -1 },
 			"Status":             func(s *calendar.SlotSnapshot) { s.Status = "Sold" },
 			"Version":            func(s *calendar.SlotSnapshot) { s.Version = -1 },
@@ -90,7 +91,7 @@ func TestRestoreEvent(t *testing.T) {
 		t, sound, calendar.RestoreEvent,
 		[]string{"ClientUserID", "CancelReason", "AppointmentID", "CreatedAt", "UpdatedAt"},
 		map[string]func(*calendar.EventSnapshot){
-			"EndAt":   func(s *calendar.EventSnapshot) { s.EndAt = s.StartAt },
+			"EndAt":   func(s *calendar.EventSnapshot) { s.EndAt = time.Time{} },
 			"Status":  func(s *calendar.EventSnapshot) { s.Status = "Pending" },
 			"Version": func(s *calendar.EventSnapshot) { s.Version = -1 },
 		},

@@ -93,6 +93,9 @@ func schedule(scheduled EventScheduled, plans []ReminderPlan) ([]Event, error) {
 	if _, err := RestoreEvent(event.is); err != nil {
 		return nil, err
 	}
+	if err := forward(KindEvent, event.Stream(), event.is.StartAt, event.is.EndAt); err != nil {
+		return nil, err
+	}
 	reminders, err := remind(event, nil, plans, scheduled.At)
 	if err != nil {
 		return nil, err

@@ -120,7 +120,7 @@ func Restore(s Snapshot) (Lead, error) {
 	case s.ExpiresAt.IsZero():
 		return missing("ExpiresAt")
 	case s.Status != Active && s.Status != Expired && s.Status != Archived:
-		return Lead{}, InvalidError{s.ID, "Status", fmt.Sprintf("is %q: neither Active, Expired nor Archived", s.Status)}
+		return Lead{}, InvalidError{s.ID, "Status", "is neither Active, Expired nor Archived"}
 	case s.Version < 1:
 		return Lead{}, InvalidError{s.ID, "Version", fmt.Sprintf("is %d: versions start at 1", s.Version)}
 	}

@@ -130,10 +130,10 @@ func Restore(s Snapshot) (PromotionPurchase, error) {
 		return invalid("PackageKind", "is missing")
 	case s.StartsAt.IsZero():
 		return invalid("StartsAt", "is missing")
-	case !s.EndsAt.After(s.StartsAt):
-		return invalid("EndsAt", "is not after StartsAt")
+	case s.EndsAt.IsZero():
+		return invalid("EndsAt", "is missing")
 	case !slices.Contains([]Status{Pending, Active, Expired, Cancelled}, s.Status):
-		return invalid("Status", fmt.Sprintf("is %q: neither Pending, Active, Expired nor Cancelled", s.Status))
+		return invalid("Status", "is neither Pending, Active, Expired nor Cancelled")
 	case s.Version < 1:
 		return invalid("Version", fmt.Sprintf("is %d: versions start at 1", s.Version))
 	}
@@ -211,6 +211,8 @@ func (p PromotionPurchase) Purchase(o Order, at time.Time) ([]Event, error) {
 	switch {
 	case len(o.Targets) == 0:
 		return nil, InvalidError{o.Purchase, "Targets", "are missing"}
+	case !o.EndsAt.After(o.StartsAt):
+		return nil, InvalidError{o.Purchase, "EndsAt", "is not after StartsAt"}
 	case !o.EndsAt.After(at):
 		return nil, InvalidError{o.Purchase, "EndsAt", "is not after the purchase"}
 	case o.PaymentRequired:

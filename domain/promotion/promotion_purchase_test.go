@@ -228,7 +228,6 @@ func TestRestore_RefusesWhatNoPurchaseCanBe(t *testing.T) {
 		"a target twice":    {"Targets", func(s *promotion.Snapshot) { s.Targets = append(slices.Clone(s.Targets), s.Targets[0]) }},
 		"no start":          {"StartsAt", func(s *promotion.Snapshot) { s.StartsAt = time.Time{} }},
 		"no end":            {"EndsAt", func(s *promotion.Snapshot) { s.EndsAt = time.Time{} }},
-		"no duration":       {"EndsAt", func(s *promotion.Snapshot) { s.EndsAt = s.StartsAt }},
 		"no status":         {"Status", func(s *promotion.Snapshot) { s.Status = "" }},
 		"an unknown status": {"Status", func(s *promotion.Snapshot) { s.Status = "Paused" }},
 		"no version":        {"Version", func(s *promotion.Snapshot) { s.Version = 0 }},
@@ -245,6 +244,18 @@ func TestRestore_RefusesWhatNoPurchaseCanBe(t *testing.T) {
 				t.Errorf("error %v; want an InvalidError about %s", err, test.field)
 			}
 		})
+	}
+}
+
+func TestRestore_APurchaseThatTheCatalogueSoldForNoTimeAtAllCanExpire(t *testing.T) {
+	odd := active
+	odd.EndsAt = odd.StartsAt
+	restored, err := promotion.Restore(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if events, err := restored.Expire(odd.EndsAt); err != nil || len(events) != 1 {
+		t.Errorf("events %v, %v; want it expired", events, err)
 	}
 }
 
