@@ -1,12 +1,13 @@
 // Package ports is all that the application needs of the world: an architect's whole
 // reading list.
 //
-// There are four shapes, and each context names its own instances of them (crm.go):
+// There are five shapes, and each context names its own instances of them (crm.go):
 //
 //   - Due: what a job does to the items whose moment has come, a page at a time.
 //   - Store: what an operation does to one item, by its id.
 //   - Ledger: rows beside their streams, for `verify`.
 //   - Quarantine: the items that keep failing, for operators.
+//   - History: what happened to one item, for operators.
 //
 // A job and an operation are both a Rule: a pure decision, and what others must hear of it.
 // No transaction is visible here. Each method says what it commits together.

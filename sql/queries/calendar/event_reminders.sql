@@ -70,14 +70,6 @@ ORDER BY r.due_at, r.id
 LIMIT @max_items
 FOR NO KEY UPDATE OF r SKIP LOCKED;
 
--- name: LockReminder :one
--- It waits for whoever holds the row, as operations do.
-SELECT id, event_id, tenant_id, offset_minutes, due_at, status, sent_at, version, created_at,
-       updated_at
-FROM calendar.event_reminders
-WHERE id = @id
-FOR UPDATE;
-
 -- name: InsertReminder :exec
 INSERT INTO calendar.event_reminders (
     id, event_id, tenant_id, offset_minutes, due_at, status, sent_at, version, created_at,

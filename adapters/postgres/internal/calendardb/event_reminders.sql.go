@@ -265,33 +265,6 @@ func (q *Queries) InsertReminder(ctx context.Context, arg InsertReminderParams) 
 	return err
 }
 
-const lockReminder = `-- name: LockReminder :one
-SELECT id, event_id, tenant_id, offset_minutes, due_at, status, sent_at, version, created_at,
-       updated_at
-FROM calendar.event_reminders
-WHERE id = $1
-FOR UPDATE
-`
-
-// It waits for whoever holds the row, as operations do.
-func (q *Queries) LockReminder(ctx context.Context, id pgtype.UUID) (CalendarEventReminder, error) {
-	row := q.db.QueryRow(ctx, lockReminder, id)
-	var i CalendarEventReminder
-	err := row.Scan(
-		&i.ID,
-		&i.EventID,
-		&i.TenantID,
-		&i.OffsetMinutes,
-		&i.DueAt,
-		&i.Status,
-		&i.SentAt,
-		&i.Version,
-		&i.CreatedAt,
-		&i.UpdatedAt,
-	)
-	return i, err
-}
-
 const lockRemindersOf = `-- name: LockRemindersOf :many
 SELECT id, event_id, tenant_id, offset_minutes, due_at, status, sent_at, version, created_at, updated_at
 FROM calendar.event_reminders
