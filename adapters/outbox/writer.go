@@ -84,18 +84,25 @@ type schema struct{ table Table }
 func (s schema) InsertQuery(_ string, messages message.Messages) (watermillsql.Query, error) {
 	n := len(messages)
 	topics, shards, keys := make([]string, n), make([]int16, n), make([]string, n)
-	ids, payloads, due := make([]pgtype.UUID, n), make([][]byte, n), make([]pgtype.Timestamptz, n)
+	ids, due := make([]pgtype.UUID, n), make([]pgtype.Timestamptz, n)
+	// The payloads go as one value, to be cut by the database: the driver would build an array of them
+	// by growing it, and copies a megabyte many times.
+	begins, sizes, payloads := make([]int32, n), make([]int32, n), make([]byte, 0, n*envelopeSize)
 	for i, m := range messages {
 		row, ok := m.Context().Value(envelopeKey{}).(envelope)
 		if !ok {
 			return watermillsql.Query{}, errors.New("a message came past Writer")
 		}
-		topics[i], shards[i], keys[i], ids[i], payloads[i], due[i] = row.topic, shardOf(row.key), row.key, row.id, m.Payload, row.due
+		topics[i], shards[i], keys[i], ids[i], due[i] = row.topic, shardOf(row.key), row.key, row.id, row.due
+		begins[i], sizes[i] = int32(len(payloads)+1), int32(len(m.Payload)) //nolint:gosec // a statement takes a gigabyte at most
+		payloads = append(payloads, m.Payload...)
 	}
 	return watermillsql.Query{
 		Query: "INSERT INTO " + s.table.name() + " (topic, shard, key, uuid, payload, due_at) " +
-			"SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::bytea[], $6::timestamptz[])",
-		Args: []any{topics, shards, keys, ids, payloads, due},
+			"SELECT topic, shard, key, uuid, substring($8::bytea FROM begins FOR size), due_at " +
+			"FROM unnest($1::text[], $2::smallint[], $3::text[], $4::uuid[], $5::timestamptz[], $6::integer[], $7::integer[]) " +
+			"AS m (topic, shard, key, uuid, due_at, begins, size)",
+		Args: []any{topics, shards, keys, ids, due, begins, sizes, payloads},
 	}, nil
 }
 

@@ -62,8 +62,10 @@ func Open(config Config) (*DB, error) {
 	return &DB{Pool: pool, patience: 3 * config.StatementTimeout, timeouts: fmt.Sprintf(
 		// Set with the transaction, in one round trip: a pooler in transaction mode keeps no
 		// session, and refuses timeouts as startup parameters. A unit of one item takes a third
-		// longer where its statements are planned anew; they are written to be planned once.
-		"; set local statement_timeout = %d; set local lock_timeout = %d; set local plan_cache_mode = force_generic_plan",
+		// longer where its statements are planned anew; they are written to be planned once, by
+		// their indexes. A plan that was made while a table was empty would read it whole ever after.
+		"; set local statement_timeout = %d; set local lock_timeout = %d"+
+			"; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local jit = off",
 		config.StatementTimeout.Milliseconds(), config.LockTimeout.Milliseconds(),
 	)}, nil
 }

@@ -121,8 +121,8 @@ func (b *benchJobs) run(ctx context.Context, jobs []string) (report benchReport,
 		return report, err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	// The statements beside the worker's are planned once as well, as its own are.
-	if b.db, err = openBench(server.URL() + "&plan_cache_mode=force_generic_plan"); err != nil {
+	// The statements beside the worker's are planned once as well, by their indexes, as its own are.
+	if b.db, err = openBench(server.URL() + "&plan_cache_mode=force_generic_plan&enable_seqscan=off&jit=off"); err != nil {
 		return report, err
 	}
 	defer b.db.Close()
