@@ -99,18 +99,18 @@ func (w *worker) checks() (checks opshttp.Checks) {
 		for _, j := range c.jobs {
 			checks.Alive = append(checks.Alive, j.poller.Stalled)
 		}
-		checks.Ready = append(checks.Ready,
-			func(ctx context.Context) error { return named(c.name, c.db.Writable(ctx)) },
-			func(ctx context.Context) error { return named(c.name, c.migrator.Current(ctx)) })
+		checks.Ready = append(checks.Ready, func(ctx context.Context) error {
+			err := c.db.Writable(ctx)
+			if err == nil {
+				err = c.migrator.Current(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			return nil
+		})
 	}
 	return checks
-}
-
-func named(contextName string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", contextName, err)
-	}
-	return nil
 }
 
 // awaitSchema waits until the database can be used. A schema that is behind then is a mistake of

@@ -7,17 +7,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/opshttp"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/crm"
 )
@@ -216,6 +219,35 @@ func TestServe_WaitsForADatabaseThatIsAwayAliveAndNotReady(t *testing.T) {
 	}
 	if code := s.stop(); code != exitDone {
 		t.Errorf("exit %d: %s", code, &s.log)
+	}
+}
+
+// 12 trips of 25 ms are less than half of what a probe waits for; contexts are looked at side by side.
+func TestServe_AHealthyWorkerWhoseDatabasesAreFarAwayIsReady(t *testing.T) {
+	const trips = 12
+	database := embeddedtest.Database(t)
+	asked := make([]atomic.Int64, 3)
+	urls := make([]string, len(asked))
+	for i := range asked {
+		var proxy *embeddedtest.Proxy
+		proxy, urls[i] = embeddedtest.NewProxy(t, database)
+		proxy.Before(func(m embeddedtest.Message) bool {
+			if m.Asks() {
+				asked[i].Add(1)
+			}
+			return true
+		})
+	}
+	p, _ := onDatabases(t, urls[0], urls[1], urls[2]) // no connection is open yet, no statement known
+	w := httptest.NewRecorder()
+	opshttp.Handler(p.worker.checks(), p.worker.metrics).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("/readyz %d %s", w.Code, w.Body)
+	}
+	for i, name := range []string{"calendar", "promotion", "crm"} {
+		if n := asked[i].Load(); n == 0 || n > trips {
+			t.Errorf("%s: %d trips one after the other; want %d at most", name, n, trips)
+		}
 	}
 }
 
