@@ -223,9 +223,9 @@ func (m *Migrator) Current(ctx context.Context) error {
 	switch len(pending) {
 	case 0:
 	case len(steps):
-		return fmt.Errorf("context %s: %w", m.context, errNotSetUp)
+		return errNotSetUp
 	default:
-		return fmt.Errorf("context %s lacks %s: %w", m.context, pending[0].Name, ErrSchemaBehind)
+		return fmt.Errorf("lacks %s: %w", pending[0].Name, ErrSchemaBehind)
 	}
 	return m.checkPlatform(ctx, true)
 }

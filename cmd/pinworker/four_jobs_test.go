@@ -17,6 +17,7 @@ import (
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 // onDatabases is a platform whose contexts live in these databases, and the flags for a worker of it
@@ -98,8 +99,8 @@ func (p *platform) populate() map[string]int {
 func (p *platform) due() (n int) {
 	p.Helper()
 	for _, c := range p.worker.contexts {
-		for _, j := range c.jobs {
-			backlog, err := j.backlog(p.Context(), time.Now())
+		for _, b := range c.backlogs {
+			backlog, err := b.tell(p.Context(), time.Now(), ports.Cursor{})
 			if err != nil {
 				p.Fatal(err)
 			}
@@ -322,7 +323,7 @@ func TestHistory_TellsEveryKindOfAggregate(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "history", lead.Lead.String()); code != exitDone || !strings.Contains(stdout, "LeadRegistered") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if code, _, stderr := pinworker(t, "history", portstest.NewID[platform]().String()); code != exitFailed || !strings.Contains(stderr, "no context has an event of it") {
+	if code, _, stderr := pinworker(t, "history", portstest.NewID[platform]().String()); code != exitFailed || !strings.Contains(stderr, "no event of it in calendar, promotion, crm") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -114,9 +114,14 @@ func (p *platform) execute(statement string) {
 	}
 }
 
-func (p *platform) count(query string) (n int) {
+func (p *platform) count(query string) int {
 	p.Helper()
-	if err := p.context("crm").db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
+	return p.countIn("crm", query)
+}
+
+func (p *platform) countIn(contextName, query string) (n int) {
+	p.Helper()
+	if err := p.context(contextName).db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
 		p.Fatal(err)
 	}
 	return n
