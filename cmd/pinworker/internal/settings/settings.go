@@ -108,9 +108,11 @@ func (d setting) env() string {
 	return "PINWORKER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(d.key))
 }
 
-// minConnections is what a context's jobs (2 in the calendar), its relay (8 lanes and a look) and
-// the probes (1) use at once.
-const minConnections = 12
+// minConnections is what a context uses at once: its jobs, a unit of work each (2 in the calendar); its
+// relay, a transaction for each of 8 lanes, held while Kafka is waited for, and the look for more; the
+// watch on its outbox; a probe. With fewer, whoever comes last waits for Kafka as well: a probe would
+// say that the database cannot be reached.
+const minConnections = 2 + 8 + 1 + 1 + 1
 
 var table = slices.Concat([]setting{
 	{
@@ -132,7 +134,7 @@ var table = slices.Concat([]setting{
 	},
 	{
 		key: "database.lock_timeout", fallback: "5s", allowed: "a duration from 10ms to 5m",
-		about: "how long an operation waits for a row; jobs never wait",
+		about: "how long an operation waits for a row, and appointment-timeout for an item's reminders; jobs pass over what else is held",
 		set: func(s *Settings, v string) bool {
 			return duration(v, 10*time.Millisecond, 5*time.Minute, &s.Database.LockTimeout)
 		},
