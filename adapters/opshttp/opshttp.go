@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +19,8 @@ type Checks struct {
 	// Alive returns an error for a loop that makes no progress. An outage of the database
 	// or of Kafka is none: being restarted would not mend it.
 	Alive []func() error
-	// Ready returns an error while the worker cannot do its work.
+	// Ready returns an error while the worker cannot do its work. They are asked side by side: one that
+	// waits for its database takes no time from the others'.
 	Ready []func(context.Context) error
 }
 
@@ -39,13 +42,13 @@ func Handler(checks Checks, metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
-		var faults []error
-		for _, ready := range checks.Ready {
-			if err := ready(ctx); err != nil {
-				faults = append(faults, err)
-			}
+		faults := make([]error, len(checks.Ready))
+		var asked sync.WaitGroup
+		for i, ready := range checks.Ready {
+			asked.Go(func() { faults[i] = ready(ctx) })
 		}
-		answer(w, faults)
+		asked.Wait()
+		answer(w, slices.DeleteFunc(faults, func(err error) bool { return err == nil }))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux

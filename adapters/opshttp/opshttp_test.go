@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,6 +40,37 @@ func TestHandler_AnswersWithTheReasons(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHandler_ADatabaseThatIsSlowTakesNoTimeFromTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answersAfter := func(name string, took time.Duration) func(context.Context) error {
+			return func(ctx context.Context) error {
+				select {
+				case <-ctx.Done():
+					return errors.New(name + ": no answer")
+				case <-time.After(took):
+					return nil
+				}
+			}
+		}
+		for _, test := range []struct {
+			crm    time.Duration
+			status int
+			body   string
+		}{
+			{700 * time.Millisecond, http.StatusOK, "ok\n"},
+			{time.Minute, http.StatusServiceUnavailable, "crm: no answer\n"},
+		} {
+			w := httptest.NewRecorder()
+			opshttp.Handler(opshttp.Checks{Ready: []func(context.Context) error{
+				answersAfter("crm", test.crm), answersAfter("calendar", 700*time.Millisecond), answersAfter("promotion", 700*time.Millisecond),
+			}}, prometheus.NewRegistry()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			if w.Code != test.status || w.Body.String() != test.body {
+				t.Errorf("crm answers after %s: %d %q; want %d %q", test.crm, w.Code, w.Body, test.status, test.body)
+			}
+		}
+	})
 }
 
 func TestHandler_ServesMetrics(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
@@ -36,6 +38,26 @@ type Migration struct {
 
 // ErrSchemaBehind says that the database lacks migrations of the worker's set.
 var ErrSchemaBehind = errors.New("the database's schema is behind: run `pinworker migrate up`")
+
+// errNotSetUp is ErrSchemaBehind where all of the set is missing.
+var errNotSetUp = fmt.Errorf("nothing of it is set up in this database; %w", ErrSchemaBehind)
+
+// NotOurs reports whether an error of Current says that a context does not live in this database, as
+// far as our role may see: it was never set up, or is closed to us.
+func NotOurs(err error) bool {
+	return errors.Is(err, errNotSetUp) || hasCode(err, insufficientPrivilege)
+}
+
+// SQLSTATE codes.
+const (
+	undefinedTable        = "42P01"
+	insufficientPrivilege = "42501"
+)
+
+func hasCode(err error, code string) bool {
+	var refusal *pgconn.PgError
+	return errors.As(err, &refusal) && refusal.Code == code
+}
 
 // Migrator brings one context's schema up to date.
 type Migrator struct {
@@ -117,6 +139,10 @@ func (m *Migrator) up(ctx context.Context, set Set) ([]Migration, error) {
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
+	var partly *goose.PartialError
+	if errors.As(err, &partly) {
+		results = partly.Applied // before the one that failed
+	}
 	return m.applied(set, results), m.explain(set, err)
 }
 
@@ -124,7 +150,7 @@ func (m *Migrator) up(ctx context.Context, set Set) ([]Migration, error) {
 // if there is one.
 func (m *Migrator) Down(ctx context.Context, set Set) (steps []Migration, err error) {
 	err = m.alone(ctx, func() error {
-		if exists, err := m.begun(ctx, set); err != nil || !exists {
+		if applied, err := m.record(ctx, set); err != nil || len(applied) == 0 { // goose would create its table
 			return err
 		}
 		provider, err := m.provider(set)
@@ -144,10 +170,27 @@ func (m *Migrator) Down(ctx context.Context, set Set) (steps []Migration, err er
 	return steps, err
 }
 
-// begun reports whether any migration of a set was ever applied.
-func (m *Migrator) begun(ctx context.Context, set Set) (exists bool, err error) {
-	err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", m.table(set)).Scan(&exists)
-	return exists, m.explain(set, err)
+// record returns when each migration of a set was applied, by its version; none where no migration
+// ever was. It asks once for all of them, where goose asks once for each: a probe waits for it.
+func (m *Migrator) record(ctx context.Context, set Set) (map[int64]time.Time, error) {
+	applied := make(map[int64]time.Time)
+	rows, err := m.db.QueryContext(ctx, "SELECT version_id, max(tstamp) FROM "+m.table(set)+" GROUP BY version_id") //nolint:gosec // a name of ours
+	switch {
+	case hasCode(err, undefinedTable):
+		return applied, nil
+	case err != nil:
+		return nil, m.explain(set, err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	for rows.Next() {
+		var version int64
+		var at time.Time
+		if err := rows.Scan(&version, &at); err != nil {
+			return nil, m.explain(set, err)
+		}
+		applied[version] = at.UTC()
+	}
+	return applied, m.explain(set, rows.Err())
 }
 
 // Status returns the migrations of a set, applied or pending, in order. It only reads.
@@ -156,26 +199,17 @@ func (m *Migrator) Status(ctx context.Context, set Set) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	exists, err := m.begun(ctx, set)
+	applied, err := m.record(ctx, set)
 	if err != nil {
 		return nil, err
 	}
 	var steps []Migration
-	if !exists { // goose would create its table
-		for _, source := range provider.ListSources() {
-			steps = append(steps, m.step(set, source))
-		}
-		return steps, nil
-	}
-	status, err := provider.Status(ctx)
-	for _, s := range status {
-		step := m.step(set, s.Source)
-		if s.State == goose.StateApplied {
-			step.AppliedAt = s.AppliedAt.UTC()
-		}
+	for _, source := range provider.ListSources() {
+		step := m.step(set, source)
+		step.AppliedAt = applied[step.Version]
 		steps = append(steps, step)
 	}
-	return steps, m.explain(set, err)
+	return steps, nil
 }
 
 // Current returns ErrSchemaBehind where the worker's set has pending migrations, a
@@ -185,10 +219,13 @@ func (m *Migrator) Current(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range steps {
-		if step.AppliedAt.IsZero() {
-			return fmt.Errorf("context %s lacks %s: %w", m.context, step.Name, ErrSchemaBehind)
-		}
+	pending := slices.DeleteFunc(slices.Clone(steps), func(s Migration) bool { return !s.AppliedAt.IsZero() })
+	switch len(pending) {
+	case 0:
+	case len(steps):
+		return errNotSetUp
+	default:
+		return fmt.Errorf("lacks %s: %w", pending[0].Name, ErrSchemaBehind)
 	}
 	return m.checkPlatform(ctx, true)
 }

@@ -131,6 +131,38 @@ func TestMigrator_AnEmptyDatabaseIsBehindAndStaysAsItIs(t *testing.T) {
 	}
 }
 
+func TestMigrator_TellsWhatWasDoneBeforeTheMigrationThatFailed(t *testing.T) {
+	m, _ := migrator(t, platformTable, "CREATE TABLE crm.quarantine (someone text)") // in the way of the fourth
+	steps, err := m.Up(t.Context(), postgres.WorkerSet)
+	if err == nil || len(steps) != 3 || steps[2].Name != "00003_ix_leads_expires_at.sql" || steps[2].AppliedAt.IsZero() {
+		t.Errorf("steps %v, %v; want 3 and why the fourth failed", steps, err)
+	}
+}
+
+func TestMigrator_TellsAContextThatIsNotOursFromOneThatIsBehind(t *testing.T) {
+	m, db := migrator(t, platformTable)
+	if err := m.Current(t.Context()); !postgres.NotOurs(err) {
+		t.Errorf("never set up: error %v; want it not ours", err)
+	}
+	if _, err := m.Up(t.Context(), postgres.WorkerSet); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, db, "DELETE FROM crm.goose_worker WHERE version_id = 5")
+	if err := m.Current(t.Context()); !errors.Is(err, postgres.ErrSchemaBehind) || postgres.NotOurs(err) {
+		t.Errorf("a migration lacks: error %v; want it ours, and behind", err)
+	}
+	closed, err := postgres.Open(postgres.Config{URL: embeddedtest.AsWorker(t, db.Pool.Config().ConnString()), MaxConnections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	stranger := postgres.NewMigrator(closed, "crm")
+	defer stranger.Close() //nolint:errcheck // it only looked
+	if err := stranger.Current(t.Context()); !postgres.NotOurs(err) {
+		t.Errorf("closed to our role: error %v; want it not ours", err)
+	}
+}
+
 func TestMigrator_SeveralAtOnceWaitForEachOther(t *testing.T) {
 	m, _ := migrator(t, platformTable)
 	done := make(chan error, 3)

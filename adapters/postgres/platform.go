@@ -82,12 +82,13 @@ var indexes = map[string]map[string]string{
 // another type, or have an index of one of our names with another definition; migrated: or lack it.
 func (m *Migrator) checkPlatform(ctx context.Context, migrated bool) error {
 	var problems []string
+	tables, err := m.columns(ctx)
+	if err != nil {
+		return err
+	}
 	for table, columns := range needs[m.context] {
-		found, err := m.columns(ctx, table)
-		if err != nil {
-			return err
-		}
 		name := m.context + "." + table
+		found := tables[name]
 		if len(found) == 0 {
 			problems = append(problems, fmt.Sprintf("table %s is missing; for a new system: migrate up --with-platform-tables", name))
 			continue
@@ -118,22 +119,28 @@ func (m *Migrator) checkPlatform(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-func (m *Migrator) columns(ctx context.Context, table string) (map[string]string, error) {
+// columns returns the types of the columns that the context's tables have, in one trip.
+func (m *Migrator) columns(ctx context.Context) (map[string]map[string]string, error) {
+	found := make(map[string]map[string]string)
+	var names []string
+	for table := range needs[m.context] {
+		name := m.context + "." + table
+		names, found[name] = append(names, name), make(map[string]string)
+	}
 	rows, err := m.db.QueryContext(ctx, `
-		SELECT a.attname, format_type(a.atttypid, NULL)
-		FROM pg_attribute AS a
-		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, m.context+"."+table)
+		SELECT t.name, a.attname, format_type(a.atttypid, NULL)
+		FROM unnest($1::text[]) AS t (name)
+		JOIN pg_attribute AS a ON a.attrelid = to_regclass(t.name) AND a.attnum > 0 AND NOT a.attisdropped`, names)
 	if err != nil {
-		return nil, fmt.Errorf("look at table %s.%s: %w", m.context, table, err)
+		return nil, fmt.Errorf("look at the tables of %s: %w", m.context, err)
 	}
 	defer rows.Close() //nolint:errcheck // rows.Err tells
-	found := make(map[string]string)
 	for rows.Next() {
-		var name, kind string
-		if err := rows.Scan(&name, &kind); err != nil {
+		var table, column, kind string
+		if err := rows.Scan(&table, &column, &kind); err != nil {
 			return nil, err
 		}
-		found[name] = kind
+		found[table][column] = kind
 	}
 	return found, rows.Err()
 }

@@ -27,8 +27,10 @@ type Config struct {
 	URL              string
 	MaxConnections   int
 	StatementTimeout time.Duration
-	LockTimeout      time.Duration // how long an operation waits for a row; jobs never wait
-	ApplicationName  string        // tells operators whose connection it is
+	// LockTimeout is how long an operation waits for a row. Jobs pass over what is held, but for
+	// appointment-timeout: it waits so long, an item, for the reminders of an event that it holds.
+	LockTimeout     time.Duration
+	ApplicationName string // tells operators whose connection it is
 }
 
 // DB is a pool of connections to one context's database.

@@ -7,13 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 func newBacklog(global *globals, std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "backlog",
 		Short:   "Show what is due and what waits to be published",
-		Long:    `Shows for each job what is due now, since when, and what comes due in the next hour; for each outbox what is not published yet, since when, and what is parked. It only reads.`,
+		Long:    `Shows for each job what is due now, since when, and what comes due in the next hour; for each outbox what is not published yet, since when, and what is parked: of every context that has a database, whether or not its jobs are enabled here. It only reads.`,
 		Example: "  pinworker backlog\n  pinworker backlog --json",
 		Args:    cobra.NoArgs,
 	}
@@ -32,13 +33,13 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 			jobs, outboxes := make(map[string]jobBacklog), make(map[string]outboxBacklog)
 			byJob, byOutbox := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR"), newGrid(std.out, "OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
 			for _, c := range w.contexts {
-				for _, j := range c.jobs {
-					due, err := j.backlog(cmd.Context(), time.Now())
+				for _, b := range c.backlogs {
+					due, err := b.tell(cmd.Context(), time.Now(), ports.Cursor{})
 					if err != nil {
 						return err
 					}
-					jobs[string(j.name)] = jobBacklog{due.Due, moment(due.Oldest), due.NextHour}
-					byJob.row(j.name, due.Due, moment(due.Oldest), due.NextHour)
+					jobs[string(b.job)] = jobBacklog{due.Due, moment(due.Oldest), due.NextHour}
+					byJob.row(b.job, due.Due, moment(due.Oldest), due.NextHour)
 				}
 				lag, err := outbox.Measure(cmd.Context(), c.db.Pool, c.table)
 				if err != nil {

@@ -34,7 +34,7 @@ func TestJob_CatchUpDecidesWhetherAFullCycleIsFollowedAtOnce(t *testing.T) {
 
 			set := settings.Job{Interval: time.Minute, BatchSize: 200, CatchUp: catchUp}
 			w, c := &worker{log: slog.New(slog.DiscardHandler), sinks: telemetry.Sinks{Jobs: telemetry.NewJobs(prometheus.NewRegistry())}}, &boundedContext{}
-			addJob(w, c, ports.ReminderDispatch, set, store.DueReminders, appcalendar.DispatchReminders{
+			addJob(w, c, ports.ReminderDispatch, set, appcalendar.DispatchReminders{
 				Reminders: store.DueReminders, Clock: time.Now,
 				Limits: cycle.Limits{BatchSize: set.BatchSize, MaxBatches: 1, Interval: set.Interval},
 			}.Run, remindersDispatched)

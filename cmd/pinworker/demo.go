@@ -108,6 +108,9 @@ func runDemo(ctx context.Context, options demoOptions, asJSON bool, std streams)
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.addRelays(s); err != nil {
+		return err
+	}
 	for _, c := range w.contexts {
 		if err := c.migrator.UpAll(ctx); err != nil {
 			return err
@@ -381,7 +384,7 @@ func (d *demo) check(ctx context.Context) error {
 			return err
 		}
 	}
-	result, err := d.worker.verify(ctx, "", time.Time{})
+	result, err := d.worker.verify(ctx, time.Time{})
 	d.report.Verify.Streams, d.report.Verify.Differences = result.Streams, result.Differences
 	d.report.Due = d.story.leads
 	for job, topics := range map[ports.Job][]string{

@@ -91,6 +91,8 @@ func newStoryID[ID ~[16]byte](s *story) (id ID) {
 	return id
 }
 
+func actorOf(user ids.UserID) ports.Actor { return ports.Actor(user.String()) }
+
 // within returns a moment between two ticks of the day, at neither of them.
 func (s *story) within(from, to int) time.Time {
 	return s.day.Add(time.Duration(from)*storyTick + time.Duration(1+s.random.IntN((to-from)*int(storyTick/time.Second)-1))*time.Second)
@@ -124,7 +126,7 @@ func (s *story) lead() {
 		Lead: newStoryID[crm.LeadID](s), Tenant: who.tenant, Executor: who.user, Investor: newStoryID[ids.UserID](s),
 		ExpiresAt: s.within(tick, tick+1),
 	}
-	actor := ports.Actor(who.user.String())
+	actor := actorOf(who.user)
 	s.act(s.day.AddDate(0, -1, 0), "leads registered", func(ctx context.Context, o operations) error {
 		return o.crm.Register(ctx, actor, r)
 	})
@@ -153,7 +155,7 @@ func (s *story) lead() {
 func (s *story) booking() {
 	s.begin()
 	who := s.someone()
-	actor := ports.Actor(who.user.String())
+	actor := actorOf(who.user)
 	start := s.day.Add(time.Duration(26+s.random.IntN(100)) * time.Hour)
 	made := s.within(0, storyTicks-2).AddDate(0, 0, -1) // times out a day later
 	late := s.perhaps(25)
@@ -177,19 +179,19 @@ func (s *story) booking() {
 	switch luck := s.random.IntN(100); {
 	case luck < 40:
 		s.act(due.Add(-3*time.Hour), "appointments confirmed", func(ctx context.Context, o operations) error {
-			return o.calendar.Confirm(ctx, actor, first)
+			return o.calendar.Confirm(ctx, actor, first.Appointment)
 		})
 		return
 	case luck < 50:
 		s.act(due.Add(-3*time.Hour), "appointments declined", func(ctx context.Context, o operations) error {
-			return o.calendar.Decline(ctx, actor, first)
+			return o.calendar.Decline(ctx, actor, first.Appointment)
 		}, ended...)
 	case luck < 60:
 		s.act(due.Add(-3*time.Hour), "appointments cancelled", func(ctx context.Context, o operations) error {
-			return o.calendar.CancelAppointment(ctx, "investor", first, who.user)
+			return o.calendar.CancelAppointment(ctx, actorOf(first.Investor), first.Appointment, first.Investor)
 		}, ended...)
 	default: // forgotten
-		s.example("an appointment that its agent forgot", uuid.UUID(first))
+		s.example("an appointment that its agent forgot", uuid.UUID(first.Appointment))
 		s.example("the slot that it had blocked", uuid.UUID(slot.Slot))
 	}
 	if !late && s.perhaps(50) {
@@ -197,15 +199,15 @@ func (s *story) booking() {
 	}
 }
 
-func (s *story) book(at time.Time, slot calendar.Publication) calendar.AppointmentID {
+func (s *story) book(at time.Time, slot calendar.Publication) calendar.Request {
 	request := calendar.Request{
 		Appointment: newStoryID[calendar.AppointmentID](s), CalendarEvent: newStoryID[calendar.EventID](s),
 		Investor: newStoryID[ids.UserID](s), Kind: "Viewing", TimeZone: "Europe/Moscow", Reminders: s.reminders(slot.StartAt),
 	}
 	s.act(at, "slots booked", func(ctx context.Context, o operations) error {
-		return o.calendar.Book(ctx, ports.Actor(request.Investor.String()), slot.Slot, request)
+		return o.calendar.Book(ctx, actorOf(request.Investor), slot.Slot, request)
 	}, published.TopicEventStatusChanged)
-	return request.Appointment
+	return request
 }
 
 // reminders are one an hour before and one that comes due somewhere in the day, if that can be.
@@ -221,7 +223,7 @@ func (s *story) reminders(start time.Time) []calendar.ReminderPlan {
 func (s *story) event() {
 	s.begin()
 	who := s.someone()
-	actor := ports.Actor(who.user.String())
+	actor := actorOf(who.user)
 	tick := 5 + s.random.IntN(storyTicks-8)
 	start := s.within(tick, tick+1)
 	plan := calendar.EventPlan{
@@ -256,7 +258,8 @@ func (s *story) event() {
 	}
 }
 
-// promotion was bought a week before and ends on the day, unless a manager takes it back.
+// promotion was bought a week before and ends on the day, unless its agency's manager, who bought it,
+// takes it back.
 func (s *story) promotion() {
 	s.begin()
 	tick := 1 + s.random.IntN(storyTicks+8)
@@ -266,12 +269,13 @@ func (s *story) promotion() {
 		StartsAt: ends.AddDate(0, 0, -7), EndsAt: ends,
 		Targets: []promotion.Target{{Type: "Property", ID: newStoryID[uuid.UUID](s)}, {Type: "Property", ID: newStoryID[uuid.UUID](s)}},
 	}
+	manager := actorOf(ids.UserID(uuid.NewSHA1(uuid.UUID(order.Tenant), []byte("manager")))) // one an agency
 	s.act(ends.AddDate(0, 0, -7), "promotions bought", func(ctx context.Context, o operations) error {
-		return o.promotion.Purchase(ctx, "manager", order)
+		return o.promotion.Purchase(ctx, manager, order)
 	}, published.TopicPurchaseChanged)
 	if s.perhaps(15) {
 		s.act(ends.Add(-storyTick), "promotions taken back", func(ctx context.Context, o operations) error {
-			return o.promotion.Cancel(ctx, "manager", order.Purchase)
+			return o.promotion.Cancel(ctx, manager, order.Purchase)
 		}, published.TopicPurchaseChanged)
 	}
 }

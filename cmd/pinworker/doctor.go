@@ -22,15 +22,15 @@ func newDoctor(global *globals, std streams) *cobra.Command {
 		Short: "Check what a worker depends on, and say what to do where it is not in order",
 		Long: `Checks the settings, the database of each context that has a job (reachable, writable, its
 schema up to date, the platform's columns and the indexes as they are needed, its clock, what keeps
-vacuum from cleaning up behind the outbox) and Kafka (reachable, the topics, their replication, the
-right to write). It only reads.
+vacuum from cleaning up behind the outbox) and, where the relay is enabled, Kafka (reachable, the
+topics, their replication, the right to write). It only reads.
 
 A line a check. Exit code 3: something is not in order. What is only worth knowing is a warning.`,
 		Example: "  pinworker doctor\n  pinworker doctor --json",
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		s, _, err := global.load(os.Environ(), settings.EveryDatabase, "kafka.brokers")
+		s, _, err := global.load(os.Environ(), settings.EveryDatabase, settings.Relay)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ A line a check. Exit code 3: something is not in order. What is only worth knowi
 		for _, c := range w.contexts {
 			d.database(cmd.Context(), c)
 		}
-		d.kafka(cmd.Context())
+		d.kafka(cmd.Context(), s)
 		if err := errors.Join(cmd.Context().Err(), w.close()); err != nil {
 			return err
 		}
@@ -174,14 +174,22 @@ func (d *doctor) outbox(ctx context.Context, c *boundedContext) {
 	}
 }
 
-func (d *doctor) kafka(ctx context.Context) {
+func (d *doctor) kafka(ctx context.Context, s settings.Settings) {
+	if !s.Relay.Enabled {
+		d.ok("kafka", "not used: relay.enabled is false")
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var names []string
 	for _, c := range d.worker.contexts {
 		names = append(names, published.TopicsOf[c.name]...)
 	}
-	topics, err := kafka.DescribeTopics(ctx, d.worker.kafka, names...)
+	config, err := kafkaConfig(s)
+	var topics []kafka.Topic
+	if err == nil {
+		topics, err = kafka.DescribeTopics(ctx, config, names...)
+	}
 	if err != nil {
 		d.wrong("kafka", err, "check kafka.brokers, kafka.tls, kafka.sasl, and the way to them; messages wait in the outboxes meanwhile")
 		return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 // onDatabases is a platform whose contexts live in these databases, and the flags for a worker of it
@@ -98,8 +100,8 @@ func (p *platform) populate() map[string]int {
 func (p *platform) due() (n int) {
 	p.Helper()
 	for _, c := range p.worker.contexts {
-		for _, j := range c.jobs {
-			backlog, err := j.backlog(p.Context(), time.Now())
+		for _, b := range c.backlogs {
+			backlog, err := b.tell(p.Context(), time.Now(), ports.Cursor{})
 			if err != nil {
 				p.Fatal(err)
 			}
@@ -322,7 +324,29 @@ func TestHistory_TellsEveryKindOfAggregate(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "history", lead.Lead.String()); code != exitDone || !strings.Contains(stdout, "LeadRegistered") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if code, _, stderr := pinworker(t, "history", portstest.NewID[platform]().String()); code != exitFailed || !strings.Contains(stderr, "no context has an event of it") {
+	if code, _, stderr := pinworker(t, "history", portstest.NewID[platform]().String()); code != exitFailed || !strings.Contains(stderr, "no event of it in calendar, promotion, crm") {
 		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+// Whoever holds a reminder without its event's lock is about to let go of it.
+func TestRun_AnAppointmentWaitsForItsRemindersAsLongAsTheLockTimeoutAllows(t *testing.T) {
+	p := newPlatform(t)
+	due := time.Now().Add(-time.Minute)
+	slot, request := portstest.Booking(due)
+	o := p.worker.at(due.AddDate(0, 0, -1)).calendar
+	p.must(o.Publish(t.Context(), "agent", slot))
+	p.must(o.Book(t.Context(), "investor", slot.Slot, request))
+	holder, err := p.context("calendar").db.Pool.Begin(t.Context())
+	p.must(err)
+	defer holder.Rollback(context.Background()) //nolint:errcheck // it only held a lock
+	_, err = holder.Exec(t.Context(), "SELECT FROM calendar.event_reminders WHERE event_id = $1 FOR UPDATE", request.CalendarEvent)
+	p.must(err)
+	if code, _, stderr := pinworker(t, "run", "appointment-timeout", "--set", "database.lock_timeout=10ms"); code != exitFailed || !strings.Contains(stderr, "55P03") {
+		t.Errorf("while the reminders are held: exit %d, %s; want 1, the lock timeout", code, stderr)
+	}
+	p.must(holder.Rollback(t.Context()))
+	if got := done[runResult](t, "run", "appointment-timeout"); *got.ExpiredCount != 1 || *got.FaultCount != 0 {
+		t.Errorf("once they are let go: %d expired, %d faults; want 1 and 0", *got.ExpiredCount, *got.FaultCount)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -38,7 +39,7 @@ recorded. It only reads.`,
 			case err != nil:
 				return err
 			case len(events) == 0:
-				return fmt.Errorf("%s: no context has an event of it; a row that no service has journalled yet has none", id)
+				return fmt.Errorf("%s: no event of it in %s; a row that no service has journalled yet has none", id, strings.Join(w.names(), ", "))
 			case global.json:
 				list := make([]happened, len(events))
 				for i, e := range events {

@@ -114,9 +114,14 @@ func (p *platform) execute(statement string) {
 	}
 }
 
-func (p *platform) count(query string) (n int) {
+func (p *platform) count(query string) int {
 	p.Helper()
-	if err := p.context("crm").db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
+	return p.countIn("crm", query)
+}
+
+func (p *platform) countIn(contextName, query string) (n int) {
+	p.Helper()
+	if err := p.context(contextName).db.Pool.QueryRow(p.Context(), query).Scan(&n); err != nil {
 		p.Fatal(err)
 	}
 	return n
@@ -377,6 +382,32 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	}
 	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 15 {
 		t.Errorf("applied %+v again; want the worker's 5 of each context", got)
+	}
+}
+
+func TestMigrate_TellsWhatWasDoneWhereALaterContextFails(t *testing.T) {
+	type list struct {
+		Migrations []struct{ Context string }
+		Error      string
+	}
+	t.Setenv("PINWORKER_DATABASE_URL", embeddedtest.EmptyDatabase(t))
+	done[list](t, "migrate", "up", "--with-platform-tables", "--set", "jobs.lead-expiration.enabled=false")
+	done[list](t, "migrate", "down", "--yes", "--set", "jobs.lead-expiration.enabled=false")
+	// Of calendar and promotion one migration is pending; the tables of crm are missing.
+	code, stdout, stderr := pinworker(t, "migrate", "up")
+	if code != exitFailed || strings.Count(stdout, "00005_outbox_due_and_discarded.sql") != 2 || !strings.Contains(stderr, "table crm.leads is missing") {
+		t.Errorf("exit %d, %q, %q; want 1, two migrations and what failed", code, stdout, stderr)
+	}
+	done[list](t, "migrate", "down", "--yes", "--set", "jobs.lead-expiration.enabled=false")
+	for _, want := range []struct{ code, migrations int }{{exitFailed, 2}, {exitUsage, 0}} { // and again, with nothing left to do
+		code, stdout, _ := pinworker(t, "migrate", "up", "--json")
+		var got list
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+			t.Fatalf("%v: %q", err, stdout)
+		}
+		if code != want.code || len(got.Migrations) != want.migrations || !strings.Contains(got.Error, "table crm.leads is missing") {
+			t.Errorf("exit %d, %+v; want %d, %d migrations and what failed", code, got, want.code, want.migrations)
+		}
 	}
 }
 

@@ -86,6 +86,10 @@ func (m *migrate) sets() []postgres.Set {
 	return []postgres.Set{postgres.WorkerSet}
 }
 
+// stepRow is a line of the steps' table. It is printed as soon as its step is done, whatever becomes of
+// the next one: no column can wait for its longest cell.
+const stepRow = "%-9s   %-8s   %-40s   %s\n"
+
 // each runs work on sets in turn and shows their steps, or says that there are none.
 func (m *migrate) each(
 	sets []postgres.Set, nothing string, takenBack bool,
@@ -100,50 +104,74 @@ func (m *migrate) each(
 		return err
 	}
 	var steps []postgres.Migration
-	for _, c := range w.contexts {
+	err = inTurn(w.contexts, sets, func(c *boundedContext, set postgres.Set) error {
+		done, err := work(c.migrator, set)
+		m.tell(done, len(steps) == 0, takenBack)
+		steps = append(steps, done...)
+		return err
+	})
+	switch {
+	case m.global.json:
+		err = errors.Join(err, writeSteps(m.std, steps, err))
+	case err == nil && len(steps) == 0:
+		_, err = fmt.Fprintln(m.std.out, nothing)
+	}
+	if len(steps) == 0 { // nothing was touched
+		err = unready(err)
+	}
+	return errors.Join(err, w.close())
+}
+
+// inTurn ends with the first set that fails: those behind it may need it.
+func inTurn(contexts []*boundedContext, sets []postgres.Set, work func(*boundedContext, postgres.Set) error) error {
+	for _, c := range contexts {
 		for _, set := range sets {
-			done, err := work(c.migrator, set)
-			steps = append(steps, done...)
-			if err != nil {
-				return errors.Join(unready(err), w.close())
+			if err := work(c, set); err != nil {
+				return err
 			}
 		}
 	}
-	if err := w.close(); err != nil {
-		return err
-	}
-	return printSteps(m.std, m.global.json, takenBack, steps, nothing)
+	return nil
 }
 
-func printSteps(std streams, asJSON, takenBack bool, steps []postgres.Migration, nothing string) error {
-	if asJSON {
-		type step struct {
-			Context   string `json:"context"`
-			Set       string `json:"set"`
-			Version   int64  `json:"version"`
-			Name      string `json:"name"`
-			AppliedAt moment `json:"applied_at"`
+// tell shows some steps to people, under a heading where they are the first.
+func (m *migrate) tell(steps []postgres.Migration, first, takenBack bool) {
+	for i, step := range steps {
+		if m.global.json {
+			return
 		}
-		list := make([]step, len(steps))
-		for i, m := range steps {
-			list[i] = step{m.Context, string(m.Set), m.Version, m.Name, moment(m.AppliedAt)}
+		if first && i == 0 {
+			fmt.Fprintf(m.std.out, stepRow, "CONTEXT", "SET", "MIGRATION", "APPLIED") //nolint:errcheck // the work goes on
 		}
-		return writeJSON(std.out, map[string]any{"migrations": list})
-	}
-	if len(steps) == 0 {
-		_, err := fmt.Fprintln(std.out, nothing)
-		return err
-	}
-	g := newGrid(std.out, "CONTEXT", "SET", "MIGRATION", "APPLIED")
-	for _, m := range steps {
-		applied := moment(m.AppliedAt).String()
+		applied := moment(step.AppliedAt).String()
 		switch {
 		case takenBack:
 			applied = "taken back"
-		case m.AppliedAt.IsZero():
+		case step.AppliedAt.IsZero():
 			applied = "pending"
 		}
-		g.row(m.Context, m.Set, m.Name, applied)
+		fmt.Fprintf(m.std.out, stepRow, step.Context, step.Set, step.Name, applied) //nolint:errcheck // as above
 	}
-	return g.flush()
+}
+
+// writeSteps is the JSON document: what was done, and the error that ended it, if there is one.
+func writeSteps(std streams, steps []postgres.Migration, failed error) error {
+	type step struct {
+		Context   string `json:"context"`
+		Set       string `json:"set"`
+		Version   int64  `json:"version"`
+		Name      string `json:"name"`
+		AppliedAt moment `json:"applied_at"`
+	}
+	document := struct {
+		Migrations []step `json:"migrations"`
+		Error      string `json:"error,omitempty"`
+	}{Migrations: []step{}}
+	for _, m := range steps {
+		document.Migrations = append(document.Migrations, step{m.Context, string(m.Set), m.Version, m.Name, moment(m.AppliedAt)})
+	}
+	if failed != nil {
+		document.Error = failed.Error()
+	}
+	return writeJSON(std.out, document)
 }

@@ -30,8 +30,8 @@ type globals struct {
 }
 
 // load reads the settings; a problem with them ends the command with exit code 2.
-func (g *globals) load(environ []string, required ...string) (settings.Settings, []settings.Value, error) {
-	s, values, err := settings.Load(settings.Sources{File: g.file, Environ: environ, Flags: g.set}, required...)
+func (g *globals) load(environ []string, needs ...settings.Need) (settings.Settings, []settings.Value, error) {
+	s, values, err := settings.Load(settings.Sources{File: g.file, Environ: environ, Flags: g.set}, needs...)
 	if err != nil {
 		return s, values, &exitError{exitUsage, err}
 	}

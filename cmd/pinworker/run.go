@@ -17,6 +17,12 @@ var jobNames = []string{
 	string(ports.ReminderDispatch), string(ports.AppointmentTimeout), string(ports.ExpirePromotions), string(ports.LeadExpiration),
 }
 
+// contextOfJob is the context that a job belongs to.
+var contextOfJob = map[string]string{
+	string(ports.ReminderDispatch): "calendar", string(ports.AppointmentTimeout): "calendar",
+	string(ports.ExpirePromotions): "promotion", string(ports.LeadExpiration): "crm",
+}
+
 func newRun(global *globals, std streams) *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
@@ -42,7 +48,7 @@ Jobs: ` + strings.Join(jobNames, ", "),
 		if err != nil {
 			return err
 		}
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
+		return withContext(cmd.Context(), global, std, contextOfJob[job], func(w *worker) error {
 			_, j := w.job(job)
 			if j == nil {
 				return usage("the job %s is disabled: set jobs.%s.enabled=true to run it", job, job)

@@ -24,13 +24,15 @@ func newServe(global *globals, std streams) *cobra.Command {
 /readyz and /metrics, until SIGTERM or SIGINT. What is in hand then is finished or rolled
 back as a whole; a second signal stops at once, and loses nothing either.
 
-A database or a Kafka that is away is waited for.`,
+A database or a Kafka that is away is waited for. A context begins as soon as its own database is
+there; a schema that is behind at the start ends it with exit code 2. Without relay.enabled it needs
+no Kafka: another instance carries the messages.`,
 		Example: `  pinworker serve --config /etc/pinworker.yaml
   PINWORKER_DATABASE_URL=postgres://... PINWORKER_KAFKA_BROKERS=kafka:9092 pinworker serve`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		s, _, err := global.load(os.Environ(), settings.EveryDatabase, "kafka.brokers")
+		s, _, err := global.load(os.Environ(), settings.EveryDatabase, settings.Relay)
 		if err != nil {
 			return err
 		}
@@ -45,6 +47,11 @@ A database or a Kafka that is away is waited for.`,
 
 // serve runs a worker until ctx ends.
 func serve(ctx context.Context, s settings.Settings, w *worker) error {
+	if s.Relay.Enabled {
+		if err := w.addRelays(s); err != nil {
+			return err
+		}
+	}
 	listener, err := net.Listen("tcp", s.HTTPListen)
 	if err != nil {
 		return fmt.Errorf("listen on http.listen: %w", err)
@@ -68,70 +75,78 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 		}
 		return nil
 	})
-	loops.Go(func() error {
-		w.log.Info("worker started", "http", listener.Addr().String(), "version", version())
-		if err := w.awaitSchema(ctx); err != nil {
-			return err
-		}
-		for _, c := range w.contexts {
-			for _, j := range c.jobs {
-				loops.Go(func() error { j.poller.Run(ctx); return nil })
-			}
-			if s.Relay.Enabled {
-				loops.Go(func() error { return c.relay.Run(ctx) })
-			}
-		}
-		loops.Go(func() error { w.watchOutboxes(ctx); return nil })
-		if len(w.contexts) == 0 {
-			w.log.Warn("nothing to do: every job is disabled")
-		}
-		return nil
-	})
+	w.log.Info("worker started", "http", listener.Addr().String(), "version", version())
+	if len(w.contexts) == 0 {
+		w.log.Warn("nothing to do: every job is disabled")
+	}
+	for _, c := range w.contexts {
+		loops.Go(func() error { return w.serveContext(ctx, c) })
+	}
 	err = loops.Wait()
 	w.log.Info("worker stopped")
 	return err
 }
 
+// serveContext runs one context's loops, as soon as its own database can be used.
+func (w *worker) serveContext(ctx context.Context, c *boundedContext) error {
+	if err := w.awaitSchema(ctx, c); err != nil || ctx.Err() != nil {
+		return err
+	}
+	loops, ctx := errgroup.WithContext(ctx)
+	for _, j := range c.jobs {
+		loops.Go(func() error { j.poller.Run(ctx); return nil })
+	}
+	if c.relay != nil {
+		loops.Go(func() error { return c.relay.Run(ctx) })
+	}
+	loops.Go(func() error { w.watchOutbox(ctx, c); return nil })
+	return loops.Wait()
+}
+
 // checks are what /livez and /readyz ask.
 func (w *worker) checks() (checks opshttp.Checks) {
 	for _, c := range w.contexts {
-		checks.Alive = append(checks.Alive, c.relay.Stalled)
+		if c.relay != nil {
+			checks.Alive = append(checks.Alive, c.relay.Stalled)
+		}
 		for _, j := range c.jobs {
 			checks.Alive = append(checks.Alive, j.poller.Stalled)
 		}
-		checks.Ready = append(checks.Ready,
-			func(ctx context.Context) error { return named(c.name, c.db.Writable(ctx)) },
-			func(ctx context.Context) error { return named(c.name, c.migrator.Current(ctx)) })
+		checks.Ready = append(checks.Ready, func(ctx context.Context) error {
+			err := c.db.Writable(ctx)
+			if err == nil {
+				err = c.migrator.Current(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			return nil
+		})
 	}
 	return checks
 }
 
-func named(contextName string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", contextName, err)
-	}
-	return nil
-}
-
-// awaitSchema waits until the database can be used. A schema that is behind then is a mistake of
-// the deployment: exit code 2, with the command that mends it.
-func (w *worker) awaitSchema(ctx context.Context) error {
+// awaitSchema waits until a context's database can be used. A schema that is seen to be behind at the
+// start is a mistake of the deployment: exit code 2, with the command that mends it. Where the database
+// was away at first, the others' loops run by now and are not ended for it: it is waited for as well.
+func (w *worker) awaitSchema(ctx context.Context, c *boundedContext) error {
 	const patience, pause, remind = 10 * time.Second, time.Second, time.Minute
 	var told time.Time
-	for {
+	for first := true; ; first = false {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		err := w.current(attempt)
+		err := c.current(attempt)
 		cancel()
 		var coded *exitError
 		switch {
-		case err == nil:
+		case err == nil && !told.IsZero():
+			w.log.Info("the database can be used now", "context", c.name)
 			return nil
-		case ctx.Err() != nil:
+		case err == nil, ctx.Err() != nil:
 			return nil //nolint:nilerr // told to stop before it could begin
-		case errors.As(unready(err), &coded):
+		case first && errors.As(unready(err), &coded):
 			return coded
 		case time.Since(told) > remind:
-			w.log.Warn("the database cannot be used yet: waiting for it, not ready", "error", err)
+			w.log.Warn("the database cannot be used yet: waiting for it, not ready", "context", c.name, "error", err)
 			told = time.Now()
 		}
 		select {

@@ -7,17 +7,21 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/opshttp"
+	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/crm"
 )
@@ -216,6 +220,89 @@ func TestServe_WaitsForADatabaseThatIsAwayAliveAndNotReady(t *testing.T) {
 	}
 	if code := s.stop(); code != exitDone {
 		t.Errorf("exit %d: %s", code, &s.log)
+	}
+}
+
+func TestServe_AContextWhoseDatabaseIsAwayAtTheStartKeepsNoOtherWaiting(t *testing.T) {
+	database, empty := embeddedtest.Database(t), embeddedtest.EmptyDatabase(t)
+	p, _ := onDatabases(t, database, database, empty)
+	u, err := url.Parse(empty)
+	p.must(err)
+	way := newLine(t, u.Host)
+	way.cut()
+	u.Host = way.address
+	now := time.Now()
+	p.must(p.worker.at(now.AddDate(0, 0, -1)).calendar.Schedule(t.Context(), "agent", portstest.Plan(now.Add(-time.Second))))
+	broker := embeddedtest.Kafka(t, 0, published.Topics...)
+
+	s := serveWorker(t, "--set", "database.url="+embeddedtest.AsWorker(t, database), "--set", "contexts.crm.database.url="+u.String(),
+		"--set", "kafka.brokers="+broker.Brokers()[0], "--set", "jobs.lead-expiration.interval=1s")
+	eventually(t, "the reminder is sent and published", func() bool {
+		return p.countIn("calendar", "SELECT count(*) FROM calendar.event_reminders WHERE status = 'Sent'") == 1 &&
+			p.countIn("calendar", "SELECT count(*) FROM calendar.outbox") == 0
+	})
+	if status, body := s.get("/livez"); status != http.StatusOK {
+		t.Errorf("/livez %d %s", status, body)
+	}
+	if status, body := s.get("/readyz"); status != http.StatusServiceUnavailable || !strings.HasPrefix(body, "crm: ") || strings.Contains(body, "calendar: ") {
+		t.Errorf("/readyz %d %s; want 503, for crm alone", status, body)
+	}
+
+	way.mend()
+	eventually(t, "it is told to be migrated, and does not end the others for it", func() bool {
+		status, body := s.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "pinworker migrate up")
+	})
+	p.must(p.context("crm").migrator.UpAll(t.Context()))
+	leads := p.register(3)
+	eventually(t, "the leads expire and are published", func() bool { return p.everythingDone(len(leads)) })
+	eventually(t, "it is ready", func() bool { status, _ := s.get("/readyz"); return status == http.StatusOK })
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+}
+
+func TestServe_WithoutARelayNeedsNoKafka(t *testing.T) {
+	p := newPlatform(t)
+	leads := p.register(3)
+	s := serveWorker(t, "--set", "relay.enabled=false")
+	eventually(t, "the leads expire, and their messages wait for another worker's relay", func() bool {
+		return p.count("SELECT count(*) FROM crm.outbox") == len(leads)
+	})
+	if status, body := s.get("/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz %d %s", status, body)
+	}
+	if code := s.stop(); code != exitDone {
+		t.Errorf("exit %d: %s", code, &s.log)
+	}
+}
+
+// 12 trips of 25 ms are less than half of what a probe waits for; contexts are looked at side by side.
+func TestServe_AHealthyWorkerWhoseDatabasesAreFarAwayIsReady(t *testing.T) {
+	const trips = 12
+	database := embeddedtest.Database(t)
+	asked := make([]atomic.Int64, 3)
+	urls := make([]string, len(asked))
+	for i := range asked {
+		var proxy *embeddedtest.Proxy
+		proxy, urls[i] = embeddedtest.NewProxy(t, database)
+		proxy.Before(func(m embeddedtest.Message) bool {
+			if m.Asks() {
+				asked[i].Add(1)
+			}
+			return true
+		})
+	}
+	p, _ := onDatabases(t, urls[0], urls[1], urls[2]) // no connection is open yet, no statement known
+	w := httptest.NewRecorder()
+	opshttp.Handler(p.worker.checks(), p.worker.metrics).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("/readyz %d %s", w.Code, w.Body)
+	}
+	for i, name := range []string{"calendar", "promotion", "crm"} {
+		if n := asked[i].Load(); n == 0 || n > trips {
+			t.Errorf("%s: %d trips one after the other; want %d at most", name, n, trips)
+		}
 	}
 }
 

@@ -71,14 +71,18 @@ messages go to the real topics. Keep it away from production.`,
 		case plan.Concurrency < 1 || plan.Concurrency > 1000:
 			return usage("--concurrency %d: allowed is a whole number from 1 to 1000", plan.Concurrency)
 		}
-		return withSettings(cmd.Context(), global, std, []string{"kafka.brokers"}, func(s settings.Settings, w *worker) error {
+		return withContexts(cmd.Context(), global, std, settings.Settings.Served, func(s settings.Settings, w *worker) error {
 			for _, name := range jobNames {
 				if _, j := w.job(name); j == nil {
 					return usage("the job %s is disabled: the simulation is about all of them; set jobs.%s.enabled=true", name, name)
 				}
 			}
-			return newSimulationRun(options, s, w, std.err).run(cmd.Context(), global.json, std.out)
-		})
+			config, err := kafkaConfig(s)
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			return newSimulationRun(options, s, w, config, std.err).run(cmd.Context(), global.json, std.out)
+		}, settings.EveryDatabase, settings.Kafka)
 	})
 	return cmd
 }
@@ -105,8 +109,8 @@ type simulationReport struct {
 	Seconds float64      `json:"seconds"`
 }
 
-func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, progress io.Writer) *simulationRun {
-	r := &simulationRun{simulateOptions: options, worker: w, progress: progress, kafka: w.kafka}
+func newSimulationRun(options simulateOptions, s settings.Settings, w *worker, to kafka.Config, progress io.Writer) *simulationRun {
+	r := &simulationRun{simulateOptions: options, worker: w, progress: progress, kafka: to}
 	r.plan.Tenant = ids.TenantID(uuid.New())
 	r.plan.Late = min(s.ReminderDispatch.Interval, s.AppointmentTimeout.Interval, s.ExpirePromotions.Interval, s.LeadExpiration.Interval)
 	for _, c := range w.contexts {
@@ -353,7 +357,7 @@ func (r *simulationRun) verify(ctx context.Context, report *simulationReport, lo
 			first = o.At
 		}
 	}
-	result, err := patiently(ctx, r, func() (verification, error) { return r.worker.verify(ctx, "", first) })
+	result, err := patiently(ctx, r, func() (verification, error) { return r.worker.verify(ctx, first) })
 	report.Verify.Streams, report.Verify.Differences = result.Streams, result.Differences
 	for _, item := range result.Items {
 		if !item.Ahead {

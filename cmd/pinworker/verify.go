@@ -18,6 +18,7 @@ type verification struct {
 	Streams     int       `json:"streams"`
 	Differences int       `json:"differences"`
 	Ahead       int       `json:"ahead"` // rows written by someone who keeps no journal
+	Contexts    []string  `json:"contexts"`
 	Items       []finding `json:"items"`
 }
 
@@ -34,7 +35,8 @@ func newVerify(global *globals, std streams) *cobra.Command {
 		Use:   "verify",
 		Short: "Check that every row is the fold of its event stream",
 		Long: `Folds every stream and compares it with its row, field by field, and every event with
-the digest it was recorded with. It only reads, and may run beside a worker.
+the digest it was recorded with: in every context that has a database, whether or not its jobs are
+enabled here. It only reads, and may run beside a worker.
 
 A row ahead of its stream was written by a service that keeps no journal; it is counted
 apart and is no difference. Exit code 3: there are differences.`,
@@ -54,32 +56,36 @@ apart and is no difference. Exit code 3: there are differences.`,
 				return err
 			}
 		}
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
-			result, err := w.verify(cmd.Context(), only, since)
-			if err != nil {
-				return err
-			}
-			if global.json {
-				err = writeJSON(std.out, result)
-			} else {
-				err = result.print(std)
-			}
-			if err == nil && result.Differences > 0 {
-				return &exitError{code: exitNotInOrder}
-			}
-			return err
-		})
+		check := func(w *worker) error { return w.showDifferences(cmd.Context(), since, std, global.json) }
+		if only != "" {
+			return withContext(cmd.Context(), global, std, only, check)
+		}
+		return withWorker(cmd.Context(), global, std, check)
 	})
 	return cmd
 }
 
-// verify checks every kind of aggregate of the contexts, or of one of them.
-func (w *worker) verify(ctx context.Context, only string, since time.Time) (verification, error) {
-	result := verification{Items: []finding{}}
+// showDifferences verifies the contexts, and ends with an exit code of its own where there are differences.
+func (w *worker) showDifferences(ctx context.Context, since time.Time, std streams, asJSON bool) error {
+	result, err := w.verify(ctx, since)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = writeJSON(std.out, result)
+	} else {
+		err = result.print(std)
+	}
+	if err == nil && result.Differences > 0 {
+		return &exitError{code: exitNotInOrder}
+	}
+	return err
+}
+
+// verify checks every kind of aggregate of the contexts.
+func (w *worker) verify(ctx context.Context, since time.Time) (verification, error) {
+	result := verification{Contexts: w.names(), Items: []finding{}}
 	for _, c := range w.contexts {
-		if only != "" && c.name != only {
-			continue
-		}
 		for _, check := range c.verify {
 			report, err := check(ctx, since, func(f verify.Finding) {
 				result.Items = append(result.Items, finding{c.name, f.ID.String(), f.What, f.Ahead})
@@ -106,6 +112,7 @@ func (v verification) print(std streams) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(std.out, "%d streams, %d differences, %d rows ahead of their stream\n", v.Streams, v.Differences, v.Ahead)
+	_, err := fmt.Fprintf(std.out, "%d streams, %d differences, %d rows ahead of their stream; in %s\n",
+		v.Streams, v.Differences, v.Ahead, strings.Join(v.Contexts, ", "))
 	return err
 }

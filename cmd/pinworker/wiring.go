@@ -38,13 +38,11 @@ import (
 type worker struct {
 	log       *slog.Logger
 	metrics   *prometheus.Registry
-	kafka     kafka.Config
-	publisher *kafka.Publisher
 	sinks     telemetry.Sinks
 	outboxes  *telemetry.Outbox
-	company   outbox.Company // of all that share the publisher
+	publisher *kafka.Publisher // of all relays; nil where there are none
 
-	contexts []*boundedContext // those that have a job
+	contexts []*boundedContext
 	// The operations that race against the jobs, for the demo, the simulator and tests.
 	calendar  appcalendar.Operations
 	promotion apppromotion.Operations
@@ -58,11 +56,12 @@ type boundedContext struct {
 	db         *postgres.DB
 	migrator   *postgres.Migrator
 	table      outbox.Table
-	relay      *outbox.Relay
+	relay      *outbox.Relay // nil until addRelays
 	writer     *outbox.Writer
 	quarantine ports.Quarantine
 	history    ports.History
-	jobs       []*job // those that are enabled
+	jobs       []*job    // those that are enabled
+	backlogs   []backlog // of all its jobs, enabled here or not
 	// verify checks each kind of aggregate.
 	verify []func(context.Context, time.Time, func(verify.Finding)) (verify.Report, error)
 }
@@ -73,12 +72,18 @@ type job struct {
 	interval time.Duration
 	catchUp  bool
 	run      func(context.Context, cycle.Tick) (jobResult, error) // one cycle
-	backlog  func(context.Context, time.Time) (ports.Backlog, error)
 	poller   *poller.Poller
 }
 
-// newWorker wires a worker. It connects to nothing yet.
-func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
+// backlog tells what waits for a job.
+type backlog struct {
+	job  ports.Job
+	tell func(context.Context, time.Time, ports.Cursor) (ports.Backlog, error)
+}
+
+// newWorker wires a worker of some contexts; where none is named, of those that have a job enabled.
+// It has no relays, and connects to nothing yet.
+func newWorker(s settings.Settings, logs io.Writer, contexts ...string) (*worker, error) {
 	log, err := telemetry.NewLogger(logs, s.Log.Level, s.Log.Format)
 	if err != nil {
 		return nil, err
@@ -89,18 +94,43 @@ func newWorker(s settings.Settings, logs io.Writer) (*worker, error) {
 		Log: log, Tracer: sdktrace.NewTracerProvider().Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
 	w.outboxes = telemetry.NewOutbox(w.metrics)
-	if w.kafka, err = kafkaConfig(s); err == nil {
-		w.publisher, err = kafka.NewPublisher(w.kafka)
+	if len(contexts) == 0 {
+		contexts = s.Served()
 	}
-	if err != nil {
-		return nil, &exitError{exitUsage, err}
-	}
-	for _, add := range []func(settings.Settings) error{w.addCalendar, w.addPromotion, w.addCRM} {
-		if err := add(s); err != nil {
+	for _, name := range contexts {
+		c, err := w.addContext(name, s)
+		if err != nil {
 			return nil, errors.Join(err, w.close())
+		}
+		switch name {
+		case "calendar":
+			w.addCalendar(c, s)
+		case "promotion":
+			w.addPromotion(c, s)
+		case "crm":
+			w.addCRM(c, s)
 		}
 	}
 	return w, nil
+}
+
+// addRelays wires a relay for each context, and the way to Kafka that they share.
+func (w *worker) addRelays(s settings.Settings) error {
+	config, err := kafkaConfig(s)
+	if err == nil {
+		w.publisher, err = kafka.NewPublisher(config)
+	}
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	company := new(outbox.Company)
+	for _, c := range w.contexts {
+		c.relay = outbox.NewRelay(c.db.Pool, c.table, w.publisher, outbox.RelayConfig{
+			BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
+			ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused, Company: company,
+		}, w.outboxes, w.log)
+	}
+	return nil
 }
 
 // kafkaConfig is how the settings say to reach Kafka. The error is about the password's file.
@@ -122,14 +152,7 @@ func kafkaConfig(s settings.Settings) (kafka.Config, error) {
 	return config, nil
 }
 
-func (w *worker) addCalendar(s settings.Settings) error {
-	if !s.Calendar() {
-		return nil
-	}
-	c, err := w.addContext("calendar", s.CalendarDatabaseURL, s)
-	if err != nil {
-		return err
-	}
+func (w *worker) addCalendar(c *boundedContext, s settings.Settings) {
 	store := postgres.NewCalendar(c.db, c.writer)
 	w.calendar = appcalendar.Operations{
 		Slots: store.Slots, Bookable: store.Bookable, Bookings: store.Bookings, Schedules: store.Schedules, Clock: time.Now,
@@ -139,12 +162,14 @@ func (w *worker) addCalendar(s settings.Settings) error {
 		verifying[calendar.Appointment, calendar.AppointmentSnapshot](store.AppointmentLedger),
 		verifying[calendar.CalendarEvent, calendar.EventSnapshot](store.EventLedger),
 		verifying[calendar.EventReminder, calendar.ReminderSnapshot](store.ReminderLedger))
+	c.backlogs = append(c.backlogs,
+		backlog{ports.ReminderDispatch, store.DueReminders.Backlog}, backlog{ports.AppointmentTimeout, store.Overdue.Backlog})
 	if j := s.ReminderDispatch; j.Enabled {
 		run := telemetry.ReminderDispatch(w.sinks, appcalendar.DispatchReminders{
 			Reminders: store.DueReminders, Clock: time.Now,
 			Limits: cycle.Limits{BatchSize: j.BatchSize, MaxBatches: 1, Interval: j.Interval},
 		})
-		addJob(w, c, ports.ReminderDispatch, j, store.DueReminders, run, remindersDispatched)
+		addJob(w, c, ports.ReminderDispatch, j, run, remindersDispatched)
 	}
 	if j := s.AppointmentTimeout; j.Enabled {
 		together := min(j.ItemsPerTransaction, j.BatchSize)
@@ -152,54 +177,41 @@ func (w *worker) addCalendar(s settings.Settings) error {
 			Appointments: store.Overdue, Clock: time.Now,
 			Limits: cycle.Limits{BatchSize: together, MaxBatches: (j.BatchSize + together - 1) / together, MaxItems: j.BatchSize, Interval: j.Interval},
 		})
-		addJob(w, c, ports.AppointmentTimeout, j, store.Overdue, run, appointmentsTimedOut)
+		addJob(w, c, ports.AppointmentTimeout, j, run, appointmentsTimedOut)
 	}
-	return nil
 }
 
-func (w *worker) addPromotion(s settings.Settings) error {
-	j := s.ExpirePromotions
-	if !j.Enabled {
-		return nil
-	}
-	c, err := w.addContext("promotion", s.PromotionDatabaseURL, s)
-	if err != nil {
-		return err
-	}
+func (w *worker) addPromotion(c *boundedContext, s settings.Settings) {
 	store := postgres.NewPromotion(c.db, c.writer)
 	w.promotion = apppromotion.Operations{Purchases: store.Purchases, Clock: time.Now}
 	c.verify = append(c.verify, verifying[promotion.PromotionPurchase, promotion.Snapshot](store.Ledger))
-	run := telemetry.ExpirePromotions(w.sinks, apppromotion.ExpirePromotions{
-		Purchases: store.Due, Clock: time.Now,
-		Limits: cycle.Limits{BatchSize: j.BatchSize, MaxBatches: 1, Interval: j.Interval},
-	})
-	addJob(w, c, ports.ExpirePromotions, j, store.Due, run, promotionsExpired)
-	return nil
+	c.backlogs = append(c.backlogs, backlog{ports.ExpirePromotions, store.Due.Backlog})
+	if j := s.ExpirePromotions; j.Enabled {
+		run := telemetry.ExpirePromotions(w.sinks, apppromotion.ExpirePromotions{
+			Purchases: store.Due, Clock: time.Now,
+			Limits: cycle.Limits{BatchSize: j.BatchSize, MaxBatches: 1, Interval: j.Interval},
+		})
+		addJob(w, c, ports.ExpirePromotions, j, run, promotionsExpired)
+	}
 }
 
-func (w *worker) addCRM(s settings.Settings) error {
-	j := s.LeadExpiration
-	if !j.Enabled {
-		return nil
-	}
-	c, err := w.addContext("crm", s.CRMDatabaseURL, s)
-	if err != nil {
-		return err
-	}
+func (w *worker) addCRM(c *boundedContext, s settings.Settings) {
 	store := postgres.NewCRM(c.db, c.writer)
 	w.crm = appcrm.Operations{Leads: store.Leads, Clock: time.Now}
 	c.verify = append(c.verify, verifying[crm.Lead, crm.Snapshot](store.Ledger))
-	run := telemetry.LeadExpiration(w.sinks, appcrm.ExpireLeads{
-		Leads: store.Due, Clock: time.Now,
-		Limits: cycle.Limits{BatchSize: j.BatchSize, MaxBatches: j.MaxBatchesPerCycle, Interval: j.Interval},
-	})
-	addJob(w, c, ports.LeadExpiration, j, store.Due, run, leadsExpired)
-	return nil
+	c.backlogs = append(c.backlogs, backlog{ports.LeadExpiration, store.Due.Backlog})
+	if j := s.LeadExpiration; j.Enabled {
+		run := telemetry.LeadExpiration(w.sinks, appcrm.ExpireLeads{
+			Leads: store.Due, Clock: time.Now,
+			Limits: cycle.Limits{BatchSize: j.BatchSize, MaxBatches: j.MaxBatchesPerCycle, Interval: j.Interval},
+		})
+		addJob(w, c, ports.LeadExpiration, j, run, leadsExpired)
+	}
 }
 
 // addContext wires what every context has.
-func (w *worker) addContext(name, databaseURL string, s settings.Settings) (*boundedContext, error) {
-	db, err := openDatabase(s, databaseURL)
+func (w *worker) addContext(name string, s settings.Settings) (*boundedContext, error) {
+	db, err := openDatabase(s, s.DatabaseURL(name))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -207,13 +219,16 @@ func (w *worker) addContext(name, databaseURL string, s settings.Settings) (*bou
 		name: name, db: db, migrator: postgres.NewMigrator(db, name), table: outbox.Table{Schema: name},
 		quarantine: postgres.NewQuarantine(db, name), history: postgres.NewHistory(db, name),
 	}
-	c.relay = outbox.NewRelay(db.Pool, c.table, w.publisher, outbox.RelayConfig{
-		BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
-		ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused, Company: &w.company,
-	}, w.outboxes, w.log)
-	c.writer = outbox.NewWriter(c.table, "pin/"+name, c.relay.Wake)
+	c.writer = outbox.NewWriter(c.table, "pin/"+name, c.wakeRelay)
 	w.contexts = append(w.contexts, c)
 	return c, nil
+}
+
+// wakeRelay says that messages were committed: to whoever serves here, if anybody does.
+func (c *boundedContext) wakeRelay() {
+	if c.relay != nil {
+		c.relay.Wake()
+	}
 }
 
 // cycleDeadline is when a cycle counts as hanging. Leads have no target of their own:
@@ -224,8 +239,8 @@ const cycleDeadline = 10 * time.Minute
 const catchUpFor = 30 * time.Second
 
 // addJob wires what every job has. told turns its result into what people and programs see.
-func addJob[A, E, R any](
-	w *worker, c *boundedContext, name ports.Job, s settings.Job, due ports.Due[A, E],
+func addJob[R any](
+	w *worker, c *boundedContext, name ports.Job, s settings.Job,
 	run func(context.Context, cycle.Tick) (R, error), told func(R) jobResult,
 ) {
 	j := &job{
@@ -233,9 +248,6 @@ func addJob[A, E, R any](
 		run: func(ctx context.Context, tick cycle.Tick) (jobResult, error) {
 			result, err := run(ctx, tick)
 			return told(result), err
-		},
-		backlog: func(ctx context.Context, asOf time.Time) (ports.Backlog, error) {
-			return due.Backlog(ctx, asOf, ports.Cursor{})
 		},
 	}
 	j.poller = &poller.Poller{
@@ -252,32 +264,34 @@ func addJob[A, E, R any](
 	c.jobs = append(c.jobs, j)
 }
 
-// watchOutboxes sets the outboxes' gauges now and then, until ctx ends.
-func (w *worker) watchOutboxes(ctx context.Context) {
+// watchOutbox sets a context's gauges now and then, until ctx ends.
+func (w *worker) watchOutbox(ctx context.Context, c *boundedContext) {
 	const pause = 15 * time.Second
 	for {
-		for _, c := range w.contexts {
-			backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
-			if err != nil { // the relay tells of an outage
-				continue
-			}
-			for _, b := range backlogs {
-				w.outboxes.Depth(c.name, b.Topic, b.Waiting, b.Parked)
-			}
-			w.outboxes.Oldest(c.name, oldest)
-			if holders, err := c.db.Holders(ctx); err == nil {
-				age := time.Duration(0)
-				for _, h := range holders {
-					age = max(age, h.Age)
-				}
-				w.outboxes.Snapshot(c.name, age)
-			}
-		}
+		w.gauge(ctx, c)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
+	}
+}
+
+func (w *worker) gauge(ctx context.Context, c *boundedContext) {
+	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
+	if err != nil { // the relay tells of an outage
+		return
+	}
+	for _, b := range backlogs {
+		w.outboxes.Depth(c.name, b.Topic, b.Waiting, b.Parked)
+	}
+	w.outboxes.Oldest(c.name, oldest)
+	if holders, err := c.db.Holders(ctx); err == nil {
+		age := time.Duration(0)
+		for _, h := range holders {
+			age = max(age, h.Age)
+		}
+		w.outboxes.Snapshot(c.name, age)
 	}
 }
 
@@ -301,27 +315,41 @@ func openDatabase(s settings.Settings, url string) (*postgres.DB, error) {
 	})
 }
 
-// close gives back what newWorker took, Kafka's client last.
+// close gives back what the worker took, Kafka's client last.
 func (w *worker) close() error {
 	var err error
 	for _, c := range w.contexts {
-		err = errors.Join(err, c.migrator.Close())
-		c.db.Close()
+		err = errors.Join(err, c.close())
 	}
-	return errors.Join(err, w.publisher.Close())
+	if w.publisher != nil {
+		err = errors.Join(err, w.publisher.Close())
+	}
+	return err
 }
 
-// current returns an error where a context's schema cannot be worked with.
-func (w *worker) current(ctx context.Context) error {
-	for _, c := range w.contexts {
-		if err := c.migrator.Current(ctx); err != nil {
-			return fmt.Errorf("context %s: %w", c.name, err)
-		}
+func (c *boundedContext) close() error {
+	defer c.db.Close()
+	return c.migrator.Close()
+}
+
+// current returns an error where the context's schema cannot be worked with.
+func (c *boundedContext) current(ctx context.Context) error {
+	if err := c.migrator.Current(ctx); err != nil {
+		return fmt.Errorf("context %s: %w", c.name, err)
 	}
 	return nil
 }
 
-// job returns a job by its name, with its context.
+// names are those of the contexts.
+func (w *worker) names() []string {
+	names := make([]string, len(w.contexts))
+	for i, c := range w.contexts {
+		names[i] = c.name
+	}
+	return names
+}
+
+// job returns a job that is enabled by its name, with its context.
 func (w *worker) job(name string) (*boundedContext, *job) {
 	for _, c := range w.contexts {
 		for _, j := range c.jobs {
@@ -344,25 +372,33 @@ func (w *worker) contextOf(ctx context.Context, id uuid.UUID) (*boundedContext, 
 	return nil, nil, nil
 }
 
-// withWorker wires a worker for one command that needs databases with current schemas. Its log
-// is for whoever typed the command: what went wrong, unless log.level asks for more.
+// withWorker wires every context that has a database, for one command that asks or decides: also
+// those whose jobs run elsewhere, or nowhere.
 func withWorker(ctx context.Context, global *globals, std streams, work func(*worker) error) error {
-	return withSettings(ctx, global, std, nil, func(_ settings.Settings, w *worker) error { return work(w) })
+	return withContexts(ctx, global, std, settings.Settings.Configured,
+		func(_ settings.Settings, w *worker) error { return work(w) }, settings.AnyDatabase)
 }
 
-// withSettings is withWorker for a command that needs settings beside the databases', and looks at
-// them itself.
-func withSettings(
-	ctx context.Context, global *globals, std streams, required []string, work func(settings.Settings, *worker) error,
+// withContext is withWorker for a command about one context: what the others are like does not matter.
+func withContext(ctx context.Context, global *globals, std streams, name string, work func(*worker) error) error {
+	return withContexts(ctx, global, std, func(settings.Settings) []string { return []string{name} },
+		func(_ settings.Settings, w *worker) error { return work(w) }, settings.DatabaseOf(name))
+}
+
+// withContexts wires some contexts for one command that needs their schemas current. Its log is for
+// whoever typed the command: what went wrong, unless log.level asks for more.
+func withContexts(
+	ctx context.Context, global *globals, std streams,
+	contexts func(settings.Settings) []string, work func(settings.Settings, *worker) error, needs ...settings.Need,
 ) error {
-	s, values, err := global.load(os.Environ(), append([]string{settings.EveryDatabase}, required...)...)
+	s, values, err := global.load(os.Environ(), needs...)
 	if err != nil {
 		return err
 	}
 	if at := slices.IndexFunc(values, func(v settings.Value) bool { return v.Key == "log.level" }); values[at].Origin == "default" {
 		s.Log.Level = slog.LevelWarn
 	}
-	w, err := newWorker(s, std.err)
+	w, err := newWorker(s, std.err, contexts(s)...)
 	if err != nil {
 		return err
 	}
@@ -370,6 +406,27 @@ func withSettings(
 		return errors.Join(unready(err), w.close())
 	}
 	return errors.Join(work(s, w), w.close())
+}
+
+// current returns an error where a context's schema cannot be worked with. A context without a job
+// here may have no more to do with the database than the common URL: it is told and left out then,
+// unless it is the only one.
+func (w *worker) current(ctx context.Context) error {
+	for _, c := range slices.Clone(w.contexts) {
+		err := c.current(ctx)
+		switch {
+		case err == nil:
+		case len(c.jobs) == 0 && len(w.contexts) > 1 && postgres.NotOurs(err):
+			w.log.Warn("a context is passed over: no job of it is enabled here, and it is not in this database", "context", c.name, "error", err)
+			w.contexts = slices.DeleteFunc(w.contexts, func(other *boundedContext) bool { return other == c })
+			if err := c.close(); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // unready gives a schema that cannot be worked with its exit code: nothing was touched.

@@ -63,27 +63,55 @@ func (e *Error) Error() string {
 // given is a value as one source has it.
 type given struct{ text, origin string }
 
-// EveryDatabase is required by what works on contexts: each that has a job needs a database, its
-// own or this common one.
-const EveryDatabase = "database.url"
+// Need says what a command uses: it returns the keys of what is not set, or cannot be used, of that.
+type Need func(Settings) (keys []string)
 
-// lacksDatabase reports whether a context that has a job has no database of its own.
-func (s Settings) lacksDatabase() bool {
-	return s.Calendar() && s.CalendarDatabaseURL == "" || s.Promotion() && s.PromotionDatabaseURL == "" || s.CRM() && s.CRMDatabaseURL == ""
+// EveryDatabase is the need of what serves: each context that has a job enabled has a database, its
+// own or the common one.
+func EveryDatabase(s Settings) []string {
+	return unless(!slices.ContainsFunc(s.Served(), func(name string) bool { return s.DatabaseURL(name) == "" }), "database.url")
 }
 
-// Calendar reports whether a job of the calendar context is enabled.
-func (s Settings) Calendar() bool { return s.ReminderDispatch.Enabled || s.AppointmentTimeout.Enabled }
+// AnyDatabase is the need of what works on all contexts that have a database: that one has.
+func AnyDatabase(s Settings) []string { return unless(len(s.Configured()) > 0, "database.url") }
 
-// Promotion reports whether the promotion context's job is enabled.
-func (s Settings) Promotion() bool { return s.ExpirePromotions.Enabled }
+// DatabaseOf is the need of what works on one context.
+func DatabaseOf(name string) Need {
+	return func(s Settings) []string { return unless(s.DatabaseURL(name) != "", "contexts."+name+".database.url") }
+}
 
-// CRM reports whether the crm context's job is enabled.
-func (s Settings) CRM() bool { return s.LeadExpiration.Enabled }
+// Kafka is the need of what talks to Kafka: brokers, files that can be read, and all of what only
+// makes sense together.
+func Kafka(s Settings) []string {
+	tls, sasl := s.Kafka.TLS, s.Kafka.SASL
+	needs := slices.Concat(unless(len(s.Kafka.Brokers) > 0, "kafka.brokers"), unless(tls.CA == "" || readable(tls.CA), "kafka.tls.ca"))
+	if tls.Cert+tls.Key != "" {
+		needs = slices.Concat(needs, unless(readable(tls.Cert), "kafka.tls.cert"), unless(readable(tls.Key), "kafka.tls.key"))
+	}
+	if sasl.Mechanism+sasl.User+sasl.PasswordFile != "" {
+		needs = slices.Concat(needs, unless(sasl.Mechanism != "", "kafka.sasl.mechanism"), unless(sasl.User != "", "kafka.sasl.user"),
+			unless(readable(sasl.PasswordFile), "kafka.sasl.password_file"))
+	}
+	return needs
+}
 
-// Load reads the sources. required names keys that must be set.
-// The error is an *Error.
-func Load(sources Sources, required ...string) (Settings, []Value, error) {
+// Relay is the need of what serves: Kafka, if the relay is enabled.
+func Relay(s Settings) []string {
+	if !s.Relay.Enabled {
+		return nil
+	}
+	return Kafka(s)
+}
+
+func unless(met bool, key string) []string {
+	if met {
+		return nil
+	}
+	return []string{key}
+}
+
+// Load reads the sources for a command with some needs. The error is an *Error.
+func Load(sources Sources, needs ...Need) (Settings, []Value, error) {
 	var problems []Problem
 	layers := []map[string]given{
 		defaults(),
@@ -112,9 +140,16 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 			problems = append(problems, Problem{d.key, shown, effective.origin, "allowed is " + d.allowed})
 		}
 	}
-	for _, key := range required {
-		if !set[key] && (key != EveryDatabase || s.lacksDatabase()) {
-			problems = append(problems, missing(key))
+	for _, need := range needs {
+		for _, key := range need(s) {
+			at := slices.IndexFunc(table, func(d setting) bool { return d.key == key })
+			switch {
+			case bad[key]: // it was told above
+			case set[key]:
+				problems = append(problems, Problem{key, values[at].Value, values[at].Origin, "allowed is " + table[at].allowed})
+			default:
+				problems = append(problems, missing(key))
+			}
 		}
 	}
 	if !bad[lockTimeout] && !bad[statementTimeout] && s.Database.LockTimeout >= s.Database.StatementTimeout {
@@ -122,39 +157,10 @@ func Load(sources Sources, required ...string) (Settings, []Value, error) {
 		problems = append(problems, Problem{lockTimeout, values[at].Value, values[at].Origin,
 			"must be shorter than " + statementTimeout + ", which is " + s.Database.StatementTimeout.String()})
 	}
-	problems = append(problems, together(set)...)
 	if len(problems) > 0 {
 		return Settings{}, values, &Error{problems}
 	}
-	return s.shareDatabase(), values, nil
-}
-
-// together returns what is set of settings that only make sense together, less the others.
-func together(set map[string]bool) (problems []Problem) {
-	for _, group := range [][]string{
-		{"kafka.tls.cert", "kafka.tls.key"},
-		{"kafka.sasl.mechanism", "kafka.sasl.user", "kafka.sasl.password_file"},
-	} {
-		if !slices.ContainsFunc(group, func(key string) bool { return set[key] }) {
-			continue
-		}
-		for _, key := range group {
-			if !set[key] {
-				problems = append(problems, missing(key))
-			}
-		}
-	}
-	return problems
-}
-
-// shareDatabase gives the common database to contexts that have none of their own.
-func (s Settings) shareDatabase() Settings {
-	for _, own := range []*string{&s.CalendarDatabaseURL, &s.PromotionDatabaseURL, &s.CRMDatabaseURL} {
-		if *own == "" {
-			*own = s.Database.URL
-		}
-	}
-	return s
+	return s, values, nil
 }
 
 // origin of what nobody set.
@@ -172,7 +178,11 @@ func defaults() map[string]given {
 
 func missing(key string) Problem {
 	d := table[slices.IndexFunc(table, func(d setting) bool { return d.key == key })]
-	return Problem{Key: key, Allowed: "is not set; allowed is " + d.allowed + ". Set it in the file, as " + d.env() + " or with --set"}
+	unset := "is not set"
+	if d.instead != "" {
+		unset += ", and neither is " + d.instead
+	}
+	return Problem{Key: key, Allowed: unset + "; allowed is " + d.allowed + ". Set it in the file, as " + d.env() + " or with --set"}
 }
 
 func known(key string) bool {

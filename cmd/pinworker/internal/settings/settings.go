@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -26,11 +27,8 @@ type Settings struct {
 		StatementTimeout time.Duration
 		LockTimeout      time.Duration
 	}
-	// Each context's own database, or Database.URL.
-	CalendarDatabaseURL  string
-	PromotionDatabaseURL string
-	CRMDatabaseURL       string
-	Kafka                struct {
+	ownDatabases map[string]string // of contexts that do not use Database.URL
+	Kafka        struct {
 		Brokers  []string
 		ClientID string
 		TLS      struct {
@@ -69,6 +67,29 @@ type Job struct {
 	ItemsPerTransaction int
 }
 
+// contexts are the names of what may have a database of its own.
+var contexts = []string{"calendar", "promotion", "crm"}
+
+// Served are the contexts that have a job enabled.
+func (s Settings) Served() []string {
+	served := map[string]bool{
+		"calendar":  s.ReminderDispatch.Enabled || s.AppointmentTimeout.Enabled,
+		"promotion": s.ExpirePromotions.Enabled,
+		"crm":       s.LeadExpiration.Enabled,
+	}
+	return slices.DeleteFunc(slices.Clone(contexts), func(name string) bool { return !served[name] })
+}
+
+// Configured are the contexts that have a database, whether or not a job of theirs is enabled.
+func (s Settings) Configured() []string {
+	return slices.DeleteFunc(slices.Clone(contexts), func(name string) bool { return s.DatabaseURL(name) == "" })
+}
+
+// DatabaseURL is a context's own database, or the common one; "" where there is neither.
+func (s Settings) DatabaseURL(contextName string) string {
+	return cmp.Or(s.ownDatabases[contextName], s.Database.URL)
+}
+
 // setting is one row of the table. set parses the text into s, or reports that it is not what
 // is allowed.
 type setting struct {
@@ -77,6 +98,7 @@ type setting struct {
 	allowed  string
 	about    string
 	secret   bool   // never shown whole
+	instead  string // the setting that is taken where this one is not set
 	platform string // the name that the platform's deployments use, an environment variable
 	set      func(s *Settings, text string) bool
 }
@@ -86,9 +108,11 @@ func (d setting) env() string {
 	return "PINWORKER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(d.key))
 }
 
-// minConnections is what a context's jobs (2 in the calendar), its relay (8 lanes and a look) and
-// the probes (1) use at once.
-const minConnections = 12
+// minConnections is what a context uses at once: its jobs, a unit of work each (2 in the calendar); its
+// relay, a transaction for each of 8 lanes, held while Kafka is waited for, and the look for more; the
+// watch on its outbox; a probe. With fewer, whoever comes last waits for Kafka as well: a probe would
+// say that the database cannot be reached.
+const minConnections = 2 + 8 + 1 + 1 + 1
 
 var table = slices.Concat([]setting{
 	{
@@ -110,14 +134,12 @@ var table = slices.Concat([]setting{
 	},
 	{
 		key: "database.lock_timeout", fallback: "5s", allowed: "a duration from 10ms to 5m",
-		about: "how long an operation waits for a row; jobs never wait",
+		about: "how long an operation waits for a row, and appointment-timeout for an item's reminders; jobs pass over what else is held",
 		set: func(s *Settings, v string) bool {
 			return duration(v, 10*time.Millisecond, 5*time.Minute, &s.Database.LockTimeout)
 		},
 	},
-	contextDatabase("calendar", func(s *Settings) *string { return &s.CalendarDatabaseURL }),
-	contextDatabase("promotion", func(s *Settings) *string { return &s.PromotionDatabaseURL }),
-	contextDatabase("crm", func(s *Settings) *string { return &s.CRMDatabaseURL }),
+	contextDatabase("calendar"), contextDatabase("promotion"), contextDatabase("crm"),
 	{
 		key: "kafka.brokers", allowed: "host:port, several of them parted by commas",
 		about: "where to find Kafka first",
@@ -136,17 +158,17 @@ var table = slices.Concat([]setting{
 	{
 		key: "kafka.tls.ca", allowed: "a PEM file",
 		about: "who signed the brokers' certificates; those whom the system trusts where it is not set",
-		set:   func(s *Settings, v string) bool { s.Kafka.TLS.CA = v; return readable(v) },
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.CA = v; return v != "" },
 	},
 	{
 		key: "kafka.tls.cert", allowed: "a PEM file",
 		about: "our certificate, for brokers that ask for one; with kafka.tls.key",
-		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Cert = v; return readable(v) },
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Cert = v; return v != "" },
 	},
 	{
 		key: "kafka.tls.key", allowed: "a PEM file",
 		about: "our certificate's key",
-		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Key = v; return readable(v) },
+		set:   func(s *Settings, v string) bool { s.Kafka.TLS.Key = v; return v != "" },
 	},
 	{
 		key: "kafka.sasl.mechanism", allowed: "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
@@ -164,7 +186,7 @@ var table = slices.Concat([]setting{
 	{
 		key: "kafka.sasl.password_file", allowed: "a file that holds the password alone",
 		about: "the user's password",
-		set:   func(s *Settings, v string) bool { s.Kafka.SASL.PasswordFile = v; return readable(v) },
+		set:   func(s *Settings, v string) bool { s.Kafka.SASL.PasswordFile = v; return v != "" },
 	},
 }, pollingJob(pollingDefaults{
 	name: "reminder-dispatch", items: "reminders that commit together, and a cycle takes", platformBatch: "ReminderDispatchOptions__BatchSize",
@@ -241,18 +263,24 @@ var table = slices.Concat([]setting{
 	},
 })
 
-func contextDatabase(name string, url func(*Settings) *string) setting {
+func contextDatabase(name string) setting {
 	return setting{
-		key: "contexts." + name + ".database.url", secret: true, allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
+		key: "contexts." + name + ".database.url", secret: true, instead: "database.url", allowed: "a PostgreSQL URL, postgres://user:password@host:port/database",
 		about: "the " + name + " context's own database; database.url where it is not set",
-		set:   func(s *Settings, v string) bool { *url(s) = v; return postgresURL(v) },
+		set: func(s *Settings, v string) bool {
+			if s.ownDatabases == nil {
+				s.ownDatabases = make(map[string]string)
+			}
+			s.ownDatabases[name] = v
+			return postgresURL(v)
+		},
 	}
 }
 
 func enabled(name string, of func(*Settings) *Job) setting {
 	return setting{
 		key: "jobs." + name + ".enabled", fallback: "true", allowed: "true or false",
-		about: "whether serve runs the job; a context without any job is left alone",
+		about: "whether serve runs the job; it leaves a context without any job alone",
 		set:   func(s *Settings, v string) bool { return boolean(v, &of(s).Enabled) },
 	}
 }

@@ -22,18 +22,18 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-func load(t *testing.T, s settings.Sources, required ...string) (settings.Settings, []settings.Value) {
+func load(t *testing.T, s settings.Sources, needs ...settings.Need) (settings.Settings, []settings.Value) {
 	t.Helper()
-	got, values, err := settings.Load(s, required...)
+	got, values, err := settings.Load(s, needs...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return got, values
 }
 
-func refused(t *testing.T, s settings.Sources, required ...string) []string {
+func refused(t *testing.T, s settings.Sources, needs ...settings.Need) []string {
 	t.Helper()
-	_, _, err := settings.Load(s, required...)
+	_, _, err := settings.Load(s, needs...)
 	var problems *settings.Error
 	if !errors.As(err, &problems) {
 		t.Fatalf("error %v; want an Error", err)
@@ -74,13 +74,13 @@ log: {level: debug}
 		},
 		Flags: []string{"log.level=error"},
 	}
-	s, values := load(t, sources, "database.url", "kafka.brokers")
+	s, values := load(t, sources, settings.EveryDatabase, settings.Kafka)
 	if !slices.Equal(s.Kafka.Brokers, []string{"kafka-1:9092", "kafka-2:9092"}) || s.LeadExpiration.MaxBatchesPerCycle != 10 ||
 		s.LeadExpiration.BatchSize != 200 || s.LeadExpiration.Interval != 150*time.Minute || s.Log.Level != slog.LevelError {
 		t.Errorf("settings %+v", s)
 	}
-	if s.CRMDatabaseURL != s.Database.URL {
-		t.Errorf("crm's database is %q; want the common one", s.CRMDatabaseURL)
+	if got := s.DatabaseURL("crm"); got != "postgres://file@db/pin" {
+		t.Errorf("crm's database is %q; want the common one", got)
 	}
 	origins := make(map[string]string)
 	for _, v := range values {
@@ -108,10 +108,10 @@ jobs: {lead-expiration: {batch_size: many, cap: 5}}
 		File:    path,
 		Environ: []string{"PINWORKER_LOG_LEVEL=loud", "PINWORKER_JOBS_LEADS=1"},
 		Flags:   []string{"http.listen=8080", "colour=red", "verbose"},
-	}, "kafka.brokers")
+	}, settings.Kafka)
 	want := []string{
 		`database.url = "mysql://root:xxxxx@db/pin" (` + path + `): allowed is a PostgreSQL URL`,
-		`database.max_connections = "3" (` + path + `): allowed is a whole number from 12 to 1000`,
+		`database.max_connections = "3" (` + path + `): allowed is a whole number from 13 to 1000`,
 		`jobs.lead-expiration.batch_size = "many" (` + path + `): allowed is a whole number from 1 to 10000`,
 		`jobs.lead-expiration.cap (` + path + `): there is no such setting`,
 		`log.level = "loud" (PINWORKER_LOG_LEVEL): allowed is debug, info, warn or error`,
@@ -178,8 +178,8 @@ func TestLoad_TwoFlagsThatMeanTheSameAgree(t *testing.T) {
 func TestLoad_AContextsOwnDatabaseIsEnough(t *testing.T) {
 	only := []string{"jobs.reminder-dispatch.enabled=false", "jobs.appointment-timeout.enabled=false", "jobs.expire-promotions.enabled=false"}
 	s, _ := load(t, settings.Sources{Flags: append(only, "contexts.crm.database.url=postgres://db/crm")}, settings.EveryDatabase)
-	if s.CRMDatabaseURL != "postgres://db/crm" {
-		t.Errorf("crm's database is %q", s.CRMDatabaseURL)
+	if got := s.DatabaseURL("crm"); got != "postgres://db/crm" {
+		t.Errorf("crm's database is %q", got)
 	}
 	if got := refused(t, settings.Sources{Flags: append(only[1:], "contexts.crm.database.url=postgres://db/crm")}, settings.EveryDatabase); len(got) != 1 || !strings.HasPrefix(got[0], "database.url: is not set") {
 		t.Errorf("problems %q", got)
@@ -252,10 +252,11 @@ func TestLoad_Durations(t *testing.T) {
 }
 
 func TestLoad_WhatKafkaAsksForGoesTogether(t *testing.T) {
+	const brokers = "kafka.brokers=kafka:9092"
 	password := file(t, "secret")
 	s, values := load(t, settings.Sources{Flags: []string{
-		"kafka.sasl.mechanism=SCRAM-SHA-512", "kafka.sasl.user=pinworker", "kafka.sasl.password_file=" + password, "kafka.tls.enabled=true",
-	}})
+		brokers, "kafka.sasl.mechanism=SCRAM-SHA-512", "kafka.sasl.user=pinworker", "kafka.sasl.password_file=" + password, "kafka.tls.enabled=true",
+	}}, settings.Kafka)
 	if s.Kafka.SASL.Mechanism != "SCRAM-SHA-512" || s.Kafka.SASL.PasswordFile != password || !s.Kafka.TLS.Enabled {
 		t.Errorf("settings %+v", s.Kafka)
 	}
@@ -269,9 +270,37 @@ func TestLoad_WhatKafkaAsksForGoesTogether(t *testing.T) {
 		"kafka.tls.key: is not set":   {"kafka.tls.cert=" + password},
 		`kafka.sasl.mechanism = "MD5" (--set): allowed is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`: {"kafka.sasl.mechanism=MD5", "kafka.sasl.user=a", "kafka.sasl.password_file=" + password},
 		`kafka.tls.ca = "/none.pem" (--set): allowed is a PEM file`:                              {"kafka.tls.ca=/none.pem"},
+		`kafka.sasl.password_file = "/none" (--set): allowed is a file`:                          {"kafka.sasl.mechanism=PLAIN", "kafka.sasl.user=a", "kafka.sasl.password_file=/none"},
 	} {
-		if got := refused(t, settings.Sources{Flags: flags}); len(got) != 1 || !strings.HasPrefix(got[0], says) {
+		if got := refused(t, settings.Sources{Flags: append(flags, brokers)}, settings.Kafka); len(got) != 1 || !strings.HasPrefix(got[0], says) {
 			t.Errorf("problems %q; want %q", got, says)
 		}
+	}
+}
+
+func TestLoad_DemandsOfKafkaWhatIsUsedOfIt(t *testing.T) {
+	notMounted := []string{"kafka.sasl.mechanism=PLAIN", "kafka.sasl.user=a", "kafka.sasl.password_file=/none", "kafka.tls.cert=/none.pem"}
+	load(t, settings.Sources{Flags: notMounted})
+	load(t, settings.Sources{Flags: append(notMounted, "relay.enabled=false")}, settings.Relay)
+	if got := refused(t, settings.Sources{Flags: notMounted}, settings.Relay); len(got) != 4 {
+		t.Errorf("problems %q; want brokers, password, certificate and key", got)
+	}
+}
+
+func TestLoad_DemandsTheDatabasesThatAreUsed(t *testing.T) {
+	crm := settings.Sources{Flags: []string{"contexts.crm.database.url=postgres://db/crm", "jobs.lead-expiration.enabled=false"}}
+	s, _ := load(t, crm, settings.AnyDatabase, settings.DatabaseOf("crm"))
+	if got := s.Configured(); !slices.Equal(got, []string{"crm"}) {
+		t.Errorf("%q have a database; want crm", got)
+	}
+	if got := s.Served(); !slices.Equal(got, []string{"calendar", "promotion"}) {
+		t.Errorf("%q are served; want those that have a job enabled", got)
+	}
+	if got := refused(t, crm, settings.DatabaseOf("calendar")); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "contexts.calendar.database.url: is not set, and neither is database.url; allowed is a PostgreSQL URL") {
+		t.Errorf("problems %q", got)
+	}
+	if got := refused(t, settings.Sources{}, settings.AnyDatabase); len(got) != 1 || !strings.HasPrefix(got[0], "database.url: is not set") {
+		t.Errorf("problems %q", got)
 	}
 }
