@@ -126,7 +126,7 @@ func TestRun_EachUnsoundLeadIsOneErrorAndTheSoundOnesBesideThemExpire(t *testing
 				t.Fatal(err)
 			}
 			for _, f := range found.Items {
-				if poison[f.ID] == "" && !strings.Contains(f.What, "Asleep") {
+				if poison[f.ID] == "" && !strings.Contains(f.What, "Status is neither") {
 					t.Errorf("a lead that expired: %+v", f)
 				}
 			}
