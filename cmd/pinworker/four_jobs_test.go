@@ -229,7 +229,7 @@ func TestServe_AWorkerOfLeadsAloneNeedsNothingOfTheOtherContexts(t *testing.T) {
 		t.Errorf("result %+v", got)
 	}
 	code, _, stderr := pinworker(t, append([]string{"run", "expire-promotions"}, alone...)...)
-	if code != exitUsage || !strings.Contains(stderr, "jobs.expire-promotions.enabled=true") {
+	if code != exitUsage || !strings.Contains(stderr, "contexts.promotion.database.url: is not set") {
 		t.Errorf("exit %d, %s; want 2 and the setting", code, stderr)
 	}
 	s := serveWorker(t, append(alone, "--set", "kafka.brokers=127.0.0.1:1")...)
