@@ -207,7 +207,7 @@ func (c PostgresConfig) parameters() map[string]string {
 	p := map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"unix_socket_directories": "",
-		"max_connections":         "200",
+		"max_connections":         "400",
 		"shared_buffers":          "256MB",
 		"max_wal_size":            "2GB",
 		"timezone":                "UTC",
