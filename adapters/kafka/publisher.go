@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	watermillkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/errgroup"
 )
 
 // Config says how to reach Kafka.
@@ -31,6 +32,7 @@ type Config struct {
 type PublishError struct {
 	Topic string
 	Err   error
+	Sent  int // how often it was: in company, then alone
 }
 
 func (e *PublishError) Error() string {
@@ -39,11 +41,63 @@ func (e *PublishError) Error() string {
 
 func (e *PublishError) Unwrap() error { return e.Err }
 
+// Attempts is Sent, for who knows this error by what it tells alone.
+func (e *PublishError) Attempts() int { return e.Sent }
+
 // Publisher is a message.Publisher that connects when it is first needed, so that a worker
 // may start while Kafka is away. It is safe for concurrent use.
+//
+// Kafka refuses a whole batch of records for one of them. So what is refused in company is sent
+// once more alone, by a client of its own: no other message waits for that, and what Publish says
+// is refused was refused alone.
 type Publisher struct {
+	company *client
+	alone   *client
+}
+
+var _ message.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a publisher that is not connected yet. The error says what is wrong with the
+// files that Security names.
+func NewPublisher(config Config) (*Publisher, error) {
+	secure, err := config.Security.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{
+		company: newClient(config, saramaConfig(config, secure)),
+		alone:   newClient(config, aloneConfig(config, secure)),
+	}, nil
+}
+
+// Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
+// a *PublishError.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	for _, m := range messages {
+		err := p.company.publish(topic, m, 1)
+		if err != nil && Refused(err) {
+			err = p.alone.publish(topic, m, 2)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends what waits for a connection and gives what is being sent a few seconds. It is
+// called once, last, after whatever publishes.
+func (p *Publisher) Close() error {
+	var both errgroup.Group
+	both.Go(p.company.close)
+	both.Go(p.alone.close)
+	return both.Wait()
+}
+
+// client is a connection to Kafka that is made when it is first needed.
+type client struct {
 	config Config
-	tls    *tls.Config // nil: plain
+	sarama *sarama.Config
 	closed chan struct{}
 
 	mu        sync.Mutex
@@ -58,41 +112,29 @@ type attempt struct {
 	retryAt time.Time
 }
 
-var _ message.Publisher = (*Publisher)(nil)
-
-// NewPublisher returns a publisher that is not connected yet. The error says what is wrong with the
-// files that Security names.
-func NewPublisher(config Config) (*Publisher, error) {
-	secure, err := config.Security.TLS.load()
-	if err != nil {
-		return nil, err
-	}
-	return &Publisher{config: config, tls: secure, closed: make(chan struct{})}, nil
+func newClient(config Config, settings *sarama.Config) *client {
+	return &client{config: config, sarama: settings, closed: make(chan struct{})}
 }
 
-// Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
-// a *PublishError.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	connected, err := p.connection()
+func (c *client) publish(topic string, m *message.Message, sent int) error {
+	connected, err := c.connection()
 	if err != nil {
 		return &PublishError{Topic: topic, Err: notConnectedError{err}}
 	}
-	if err := connected.Publish(topic, messages...); err != nil {
-		return &PublishError{Topic: topic, Err: err}
+	if err := connected.Publish(topic, m); err != nil {
+		return &PublishError{Topic: topic, Err: err, Sent: sent}
 	}
 	return nil
 }
 
-// closeTimeout bounds Close: Kafka's client would wait for an answer that may never come.
+// closeTimeout bounds close: Kafka's client would wait for an answer that may never come.
 const closeTimeout = 5 * time.Second
 
-// Close ends what waits for a connection and gives what is being sent a few seconds. It is
-// called once, last, after whatever publishes.
-func (p *Publisher) Close() error {
-	close(p.closed)
-	p.mu.Lock()
-	connected := p.connected
-	p.mu.Unlock()
+func (c *client) close() error {
+	close(c.closed)
+	c.mu.Lock()
+	connected := c.connected
+	c.mu.Unlock()
 	if connected == nil {
 		return nil
 	}
@@ -109,31 +151,31 @@ func (p *Publisher) Close() error {
 var errClosed = errors.New("the Kafka publisher is closed")
 
 // connection returns the connection, or why there is none. Many callers share one attempt, and
-// none waits for it longer than until Close.
-func (p *Publisher) connection() (message.Publisher, error) {
-	p.mu.Lock()
-	if p.connected != nil {
-		defer p.mu.Unlock()
-		return p.connected, nil
+// none waits for it longer than until close.
+func (c *client) connection() (message.Publisher, error) {
+	c.mu.Lock()
+	if c.connected != nil {
+		defer c.mu.Unlock()
+		return c.connected, nil
 	}
-	a := p.attempt
+	a := c.attempt
 	if a == nil || a.over() {
 		a = &attempt{done: make(chan struct{})}
-		p.attempt = a
-		go p.connect(a)
+		c.attempt = a
+		go c.connect(a)
 	}
-	p.mu.Unlock()
+	c.mu.Unlock()
 	select {
 	case <-a.done:
-	case <-p.closed:
+	case <-c.closed:
 		return nil, errClosed
 	}
 	if a.err != nil {
 		return nil, a.err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.connected, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connected, nil
 }
 
 // over reports whether an attempt has failed long enough ago to try another one.
@@ -146,14 +188,14 @@ func (a *attempt) over() bool {
 	}
 }
 
-// connect is an attempt. A connection that comes after Close is given back.
-func (p *Publisher) connect(a *attempt) {
+// connect is an attempt. A connection that comes after close is given back.
+func (c *client) connect(a *attempt) {
 	defer close(a.done)
 	connected, err := watermillkafka.NewPublisher(watermillkafka.PublisherConfig{
-		Brokers:               p.config.Brokers,
-		OverwriteSaramaConfig: saramaConfig(p.config, p.tls),
+		Brokers:               c.config.Brokers,
+		OverwriteSaramaConfig: c.sarama,
 		Marshaler: watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
-			return m.Metadata.Get(p.config.KeyHeader), nil
+			return m.Metadata.Get(c.config.KeyHeader), nil
 		}),
 	}, watermill.NopLogger{})
 	if err != nil {
@@ -161,13 +203,13 @@ func (p *Publisher) connect(a *attempt) {
 		a.err, a.retryAt = err, time.Now().Add(pause)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	select {
-	case <-p.closed:
+	case <-c.closed:
 		a.err = errors.Join(errClosed, connected.Close())
 	default:
-		p.connected = connected
+		c.connected = connected
 	}
 }
 
@@ -208,5 +250,12 @@ func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
 	if config.Dial != nil {
 		c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, dialer(config.Dial)
 	}
+	return c
+}
+
+// aloneConfig is for what is sent alone: a request holds one message.
+func aloneConfig(config Config, secure *tls.Config) *sarama.Config {
+	c := saramaConfig(config, secure)
+	c.Producer.Flush.MaxMessages = 1
 	return c
 }

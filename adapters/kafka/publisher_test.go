@@ -2,14 +2,18 @@ package kafka_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
@@ -96,6 +100,60 @@ func TestPublisher_TellsARefusedMessageFromAnOutage(t *testing.T) {
 		if test.err == away && !errors.As(test.err, &publish) {
 			t.Errorf("%s: %T; want a PublishError", what, test.err)
 		}
+	}
+}
+
+// Each message is so large that the topic takes it alone, and none in company; one is too large even so.
+func TestPublisher_WhatItRefusesWasRefusedAlone(t *testing.T) {
+	broker := start(t)
+	limit(t, broker, 1000)
+	p := newPublisher(t, broker.Brokers()...)
+	incompressible := func(size int) string {
+		text := make([]byte, size)
+		rand.Read(text) //nolint:errcheck // it never fails
+		return string(text)
+	}
+	const sound = 200
+	answers := make([]error, sound+1)
+	var all sync.WaitGroup
+	for i := range answers {
+		size := 600
+		if i == sound/2 {
+			size = 2000
+		}
+		all.Go(func() { answers[i] = p.Publish(topic, newMessage(uuid.NewString(), incompressible(size))) })
+	}
+	all.Wait()
+	for i, err := range answers {
+		var publish *kafka.PublishError
+		switch {
+		case i != sound/2 && err != nil:
+			t.Errorf("a sound message: %v", err)
+		case i == sound/2 && (err == nil || !kafka.Refused(err) || !errors.As(err, &publish) || publish.Sent != 2):
+			t.Errorf("the one that is too large: %v; want it refused when it was sent a second time", err)
+		}
+	}
+	records, err := embedded.ReadAll(t.Context(), broker.Brokers(), topic)
+	if err != nil || len(records) != sound {
+		t.Errorf("%d records, %v; want %d", len(records), err, sound)
+	}
+}
+
+// limit sets the size of the batches that the topic takes.
+func limit(t *testing.T, broker embeddedtest.Broker, size int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	value := strconv.Itoa(size)
+	altered, err := kadm.NewClient(client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
+	if err == nil {
+		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -81,12 +81,12 @@ func TestRefused_WhatIsNoCode(t *testing.T) {
 		want bool
 	}{
 		{"an envelope that cannot be opened", errors.New("cannot unmarshal"), true},
-		{"a message that the client does not send for its size", &PublishError{"t", sarama.ConfigurationError("larger than Producer.MaxMessageBytes")}, true},
-		{"a client that is set up wrongly", &PublishError{"t", notConnectedError{sarama.ConfigurationError("TLS without a certificate")}}, false},
-		{"a code that nobody knows", &PublishError{"t", sarama.KError(4711)}, false},
-		{"no broker", &PublishError{"t", sarama.ErrOutOfBrokers}, false},
-		{"an open breaker", &PublishError{"t", errors.New("circuit breaker is open")}, false},
-		{"a lost connection", &PublishError{"t", notConnectedError{errors.New("connection refused")}}, false},
+		{"a message that the client does not send for its size", &PublishError{Topic: "t", Err: sarama.ConfigurationError("larger than Producer.MaxMessageBytes")}, true},
+		{"a client that is set up wrongly", &PublishError{Topic: "t", Err: notConnectedError{sarama.ConfigurationError("TLS without a certificate")}}, false},
+		{"a code that nobody knows", &PublishError{Topic: "t", Err: sarama.KError(4711)}, false},
+		{"no broker", &PublishError{Topic: "t", Err: sarama.ErrOutOfBrokers}, false},
+		{"an open breaker", &PublishError{Topic: "t", Err: errors.New("circuit breaker is open")}, false},
+		{"a lost connection", &PublishError{Topic: "t", Err: notConnectedError{errors.New("connection refused")}}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := Refused(test.err); got != test.want {

@@ -161,7 +161,7 @@ func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]ti
 }
 
 // park takes a message that Kafka refuses for good out of its key's way.
-func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why string) error {
+func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
 	defer cancel()
 	_, err := tx.Exec(ctx, `
@@ -171,15 +171,22 @@ func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why string
 		)
 		INSERT INTO `+q.table.parked()+` (topic, shard, id, key, uuid, created_at, payload, due_at, error, attempts, parked_at)
 		SELECT topic, shard, id, key, uuid, created_at, payload, due_at, $4, $5, now() FROM refused`,
-		l.topic, l.shard, id, why, attemptsBeforeParking)
+		l.topic, l.shard, id, why.Error(), attempts(why))
 	if err != nil {
 		return fmt.Errorf("park message %d of lane %s: %w", id, l, err)
 	}
 	return nil
 }
 
-// attemptsBeforeParking is how often a message was sent: in company, then alone.
-const attemptsBeforeParking = 2
+// attempts is how often a message was sent, as its refusal tells. One that tells nothing of it did not
+// come as far as Kafka's client, and was tried once.
+func attempts(refusal error) int {
+	var counted interface{ Attempts() int }
+	if errors.As(refusal, &counted) {
+		return counted.Attempts()
+	}
+	return 1
+}
 
 // Lag is how far behind an outbox is.
 type Lag struct {

@@ -20,17 +20,10 @@ type RelayConfig struct {
 	BatchSize     int           // messages a round
 	PollInterval  time.Duration // how often an idle relay looks, if nothing wakes it
 	ShutdownGrace time.Duration // how long a stop waits for what is in flight
-	// Refused reports whether an error is about the message itself, so that it is parked and others
-	// of its lane go on. Any other error is an outage, and backs the lane off.
+	// Refused reports whether an error is about the message itself, whatever it was sent with, so that
+	// it is parked and others of its lane go on. Any other error is an outage, and backs the lane off.
 	Refused func(error) bool
-	// Company is shared by all relays of one Kafka client.
-	Company *Company
 }
-
-// Company keeps what is sent alone apart from all else: Kafka's client puts messages of all lanes
-// and all relays into one batch, and Kafka refuses a whole batch for one of them. It is held for
-// reading while a round has messages in flight, and for writing while one message is sent alone.
-type Company struct{ sync.RWMutex }
 
 // Observer hears what becomes of messages.
 type Observer interface {

@@ -81,6 +81,16 @@ func (w *world) onList() (ids []uuid.UUID) {
 	return ids
 }
 
+// attempts returns after how many the message that is parked was.
+func (w *world) attempts() int {
+	w.Helper()
+	list, err := outbox.ListParked(w.Context(), w.pool, table)
+	if err != nil || len(list) != 1 {
+		w.Fatalf("parked %v, %v; want one", list, err)
+	}
+	return list[0].Attempts
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return newTracedWorld(t, nil)
@@ -135,7 +145,7 @@ func about(key, version int) ports.Message {
 func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *outbox.Relay, halt, stop func()) {
 	w.Helper()
 	relay = outbox.NewRelay(w.pool, table, publisher, outbox.RelayConfig{
-		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused, Company: &outbox.Company{},
+		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused,
 	}, w, slog.New(w.log))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -309,6 +319,7 @@ func TestRelay_WaitsForAKafkaThatIsAwayAndLosesNothing(t *testing.T) {
 }
 
 func TestRelay_WhatKafkaRefusesForGoodIsParkedAndAllElseGoesOn(t *testing.T) {
+	attempts := map[string]int{"too large for Kafka": 2, "no envelope": 1} // it did not come as far as Kafka's client
 	for what, poison := range map[string]func(*world){
 		"too large for Kafka": func(w *world) {
 			m := about(0, 1)
@@ -339,6 +350,9 @@ func TestRelay_WhatKafkaRefusesForGoodIsParkedAndAllElseGoesOn(t *testing.T) {
 			if got, want := w.onList(), []uuid.UUID{about(0, 1).ID}; !slices.Equal(got, want) {
 				t.Errorf("parked %v; want %v", got, want)
 			}
+			if n := w.attempts(); n != attempts[what] {
+				t.Errorf("parked after %d attempts; want %d", n, attempts[what])
+			}
 			if n := w.log.count("is parked"); n != 1 {
 				t.Errorf("it was told %d times; want once", n)
 			}
@@ -367,6 +381,33 @@ func TestRelay_OneOversizeAmong999SoundOnesIsParkedAlone(t *testing.T) {
 	if records := w.read(broker); len(records) != 999 {
 		t.Errorf("%d records; want 999", len(records))
 	}
+}
+
+func TestRelay_ARefusedMessageWaitsForNoOtherAndNoOtherForIt(t *testing.T) {
+	w := newWorld(t)
+	hanging, never := make(chan struct{}, 1), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
+		switch m.Metadata.Get("ce_type") {
+		case "hangs":
+			hanging <- struct{}{}
+			<-never
+		case "refused":
+			return errRefused
+		}
+		return nil
+	}}, time.Millisecond)
+	to := func(topic string, m ports.Message) ports.Message {
+		m.Topic = topic
+		return m
+	}
+	hung, refused, sound := to("hangs", about(1, 1)), to("refused", about(2, 1)), to("sound", about(3, 1))
+	w.write(t.Context(), hung)
+	<-hanging
+	w.write(t.Context(), refused, sound)
+	w.eventually("the refused one is parked, the sound one published, the other in flight", func() bool {
+		return slices.Equal(w.onList(), []uuid.UUID{refused.ID}) && maps.Equal(w.waiting(), map[string]int{hung.Key: 1})
+	})
 }
 
 func TestRelay_ATransientErrorParksNothing(t *testing.T) {
@@ -612,7 +653,7 @@ func TestRelay_WakesAtACommit(t *testing.T) {
 	w := newWorld(t)
 	broker := w.kafka(0)
 	relay := outbox.NewRelay(w.pool, table, w.publisher(broker.Brokers()), outbox.RelayConfig{
-		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused, Company: &outbox.Company{},
+		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused,
 	}, w, slog.New(w.log))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -37,7 +36,7 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone
 	}
 	sent, outage := r.send(ctx, work, rows, state)
 	for row, why := range sent.refused {
-		if err := r.lanes.park(work, tx, l, row.id, why.Error()); err != nil {
+		if err := r.lanes.park(work, tx, l, row.id, why); err != nil {
 			return len(rows), 0, errors.Join(outage, err)
 		}
 		r.observer.Parked(l.topic)
@@ -90,12 +89,11 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane) ([]row, error) {
 // sent is what became of a round's messages.
 type sent struct {
 	acked   []int64
-	refused map[*row]error // refused even when sent alone
+	refused map[*row]error // for good
 }
 
-// send emits messages, one in flight a key, and waits for all that it emitted. Kafka refuses
-// whole batches of records, so what was refused in company is sent once more alone. The
-// error is the outage that ended it early.
+// send emits messages, one in flight a key, and waits for all that it emitted. The error is the
+// outage that ended it early.
 func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (sent, error) {
 	result := sent{refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
@@ -112,14 +110,7 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool),
 		progress: state.progressed,
 	}
-	var suspects []*row
 	var outage error
-	ack := func(w *row) {
-		result.acked = append(result.acked, w.id)
-	}
-	state.alive(r.config.Company.RLock)
-	leave := sync.OnceFunc(r.config.Company.RUnlock)
-	defer leave()
 	for _, head := range heads {
 		f.emit(work, head)
 	}
@@ -129,33 +120,13 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		case w == nil:
 			return result, err
 		case err == nil:
-			ack(w)
+			result.acked = append(result.acked, w.id)
 			queues[w.key] = queues[w.key][1:]
 			if next := queues[w.key]; len(next) > 0 && outage == nil && ctx.Err() == nil {
 				f.emit(work, next[0])
 			}
 		case r.refused(err):
-			suspects = append(suspects, w)
-		default:
-			outage = err
-		}
-	}
-	leave()
-	for _, suspect := range suspects {
-		if outage != nil || ctx.Err() != nil {
-			break
-		}
-		state.alive(r.config.Company.Lock)
-		f.emit(work, suspect)
-		w, err := f.wait(work)
-		r.config.Company.Unlock()
-		switch {
-		case w == nil:
-			return result, err
-		case err == nil:
-			ack(w)
-		case r.refused(err):
-			result.refused[w] = err
+			result.refused[w] = err // its key goes on once it is parked
 		default:
 			outage = err
 		}
@@ -166,25 +137,6 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 // refused reports whether an answer is about the message itself. What never got an answer is not.
 func (r *Relay) refused(err error) bool {
 	return !errors.Is(err, errNoAnswer) && !errors.Is(err, context.Canceled) && r.config.Refused(err)
-}
-
-// alive shows signs of life while a lane waits for the others: who holds them up is to be found
-// stalled, not who waits.
-func (s *laneState) alive(wait func()) {
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(statementTimeout):
-				s.progressed()
-			}
-		}
-	}()
-	wait()
-	close(done)
-	s.progressed()
 }
 
 // flight is what is under way between a round and the forwarder's handler.

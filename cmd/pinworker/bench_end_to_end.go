@@ -138,7 +138,7 @@ func (b *benchRelay) endToEnd(ctx context.Context, leads, singles int) (report e
 	}
 	counter := &ackCounter{heard: make(chan struct{}, 1)}
 	relay := outbox.NewRelay(b.db.Pool, outbox.Table{Schema: "crm"}, publisher, outbox.RelayConfig{
-		BatchSize: 500, PollInterval: time.Second, ShutdownGrace: time.Second, Refused: kafka.Refused, Company: &outbox.Company{},
+		BatchSize: 500, PollInterval: time.Second, ShutdownGrace: time.Second, Refused: kafka.Refused,
 	}, counter, slog.New(slog.DiscardHandler))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -123,11 +123,10 @@ func (w *worker) addRelays(s settings.Settings) error {
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
-	company := new(outbox.Company)
 	for _, c := range w.contexts {
 		c.relay = outbox.NewRelay(c.db.Pool, c.table, w.publisher, outbox.RelayConfig{
 			BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
-			ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused, Company: company,
+			ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused,
 		}, w.outboxes, w.log)
 	}
 	return nil
