@@ -10,12 +10,16 @@ import (
 // state: sent again as it is, it is refused again. All other codes, and those that are not known
 // here, may pass: an unknown topic, a right that is missing, replicas that are away, a leader that
 // moved, a timeout. What is parked for one of those would be parked by the thousand.
+//
+// Two that look like the message's are not. ErrInvalidTimestamp is about our clock: a message has no
+// time of its own, Kafka's client stamps it whenever it is sent, and a worker whose clock is wrong would
+// park everything. ErrInvalidMessage says that the bytes did not arrive as they were sent, and Kafka's
+// clients send them again; a message without a key on a compacted topic, for which brokers before 2.4
+// gave it, too, is ErrInvalidRecord.
 var permanent = map[sarama.KError]string{
-	sarama.ErrInvalidMessage:              "corrupt, or without a key where the topic is compacted",
 	sarama.ErrInvalidMessageSize:          "of an impossible size",
 	sarama.ErrMessageSizeTooLarge:         "larger than the topic's max.message.bytes",
 	sarama.ErrMessageSetSizeTooLarge:      "alone larger than the topic's segment.bytes",
-	sarama.ErrInvalidTimestamp:            "of a time that the topic does not take",
 	sarama.ErrUnsupportedForMessageFormat: "with headers, which the topic's format has not",
 	sarama.ErrInvalidRecord:               "refused by the broker's validation",
 }
