@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type Record struct {
 
 // End returns where topics end now. It is an error where one of them is not there.
 func End(ctx context.Context, config Config, topics ...string) (Position, error) {
-	return reading(ctx, config, func(client sarama.Client) (Position, error) { return ends(client, topics) })
+	return reading(ctx, config, func(client sarama.Client) (Position, error) { return ends(ctx, client, topics) })
 }
 
 // Since returns what came to the topics of a position from it until now, each partition in order.
@@ -40,7 +41,7 @@ func Since(ctx context.Context, config Config, from Position) ([]Record, error) 
 			return nil, err
 		}
 		defer consumer.Close() //nolint:errcheck // it has only read
-		until, err := ends(client, slices.Sorted(maps.Keys(from)))
+		until, err := ends(ctx, client, slices.Sorted(maps.Keys(from)))
 		if err != nil {
 			return nil, err
 		}
@@ -66,19 +67,22 @@ func Since(ctx context.Context, config Config, from Position) ([]Record, error) 
 	})
 }
 
-// reading connects for one piece of work.
+// reading connects for one piece of work, which ends with ctx.
 func reading[T any](ctx context.Context, config Config, work func(sarama.Client) (T, error)) (result T, err error) {
-	if err := ctx.Err(); err != nil {
-		return result, err
-	}
 	secure, err := config.Security.TLS.load()
 	if err != nil {
 		return result, err
 	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	config.Dial = dialWithin(within, config.Dial)
 	client, err := sarama.NewClient(config.Brokers, saramaConfig(config, secure))
 	if err == nil {
 		defer client.Close() //nolint:errcheck // it has only read
 		result, err = work(client)
+	}
+	if ctx.Err() != nil { // whatever the client makes of it
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return result, fmt.Errorf("read from Kafka: %w", err)
@@ -86,7 +90,27 @@ func reading[T any](ctx context.Context, config Config, work func(sarama.Client)
 	return result, nil
 }
 
-func ends(client sarama.Client, topics []string) (Position, error) {
+// dialWithin returns a way to a broker that ends with ctx, and the connections with it. Kafka's client
+// knows no context: it would wait for a silent broker, for some time, and then for the next one.
+func dialWithin(ctx context.Context, dial func(network, address string) (net.Conn, error)) func(network, address string) (net.Conn, error) {
+	if dial == nil {
+		dial = func(network, address string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
+	}
+	return func(network, address string) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		conn, err := dial(network, address)
+		if err == nil {
+			context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // that is the point
+		}
+		return conn, err
+	}
+}
+
+func ends(ctx context.Context, client sarama.Client, topics []string) (Position, error) {
 	position := make(Position, len(topics))
 	for _, topic := range topics {
 		partitions, err := client.Partitions(topic)
@@ -95,7 +119,7 @@ func ends(client sarama.Client, topics []string) (Position, error) {
 		}
 		position[topic] = make(map[int32]int64, len(partitions))
 		for _, partition := range partitions {
-			if position[topic][partition], err = endOf(client, topic, partition); err != nil {
+			if position[topic][partition], err = endOf(ctx, client, topic, partition); err != nil {
 				return nil, fmt.Errorf("partition %d of %s: %w", partition, topic, err)
 			}
 		}
@@ -104,14 +128,18 @@ func ends(client sarama.Client, topics []string) (Position, error) {
 }
 
 // endOf asks again where a partition has no leader: one that was just made, or whose broker went.
-func endOf(client sarama.Client, topic string, partition int32) (int64, error) {
+func endOf(ctx context.Context, client sarama.Client, topic string, partition int32) (int64, error) {
 	const times, pause = 20, 250 * time.Millisecond
 	for try := 1; ; try++ {
 		end, err := client.GetOffset(topic, partition, sarama.OffsetNewest)
 		if err == nil || try == times || !errors.Is(err, sarama.ErrNotLeaderForPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
 			return end, err
 		}
-		time.Sleep(pause)
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(pause):
+		}
 		if err := client.RefreshMetadata(topic); err != nil {
 			return 0, err
 		}

@@ -1,8 +1,12 @@
 package kafka_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/pin-platform/pinworker/adapters/kafka"
 )
@@ -52,5 +56,53 @@ func TestEnd_AMissingTopicAndAnAbsentKafkaAreErrors(t *testing.T) {
 	}
 	if _, err := kafka.End(t.Context(), kafka.Config{Brokers: []string{"127.0.0.1:1"}, ClientID: "test"}, topic); err == nil {
 		t.Error("a Kafka that is not there has topics")
+	}
+}
+
+// silent is an address where somebody listens and says nothing, whatever is asked; each connection is told.
+func silent(t *testing.T) (address string, connected <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) //nolint:errcheck // the test is over
+	told := make(chan struct{}, 100)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() }) //nolint:errcheck // the test is over
+			told <- struct{}{}
+		}
+	}()
+	return l.Addr().String(), told
+}
+
+func TestDescribeTopics_AStopIsHeardWhereABrokerSaysNothing(t *testing.T) {
+	address, connected := silent(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-connected
+		cancel()
+	}()
+	_, err := kafka.DescribeTopics(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v; want that it was told to stop", err)
+	}
+	if n := len(connected); n > 0 {
+		t.Errorf("it tried %d more times after that", n)
+	}
+}
+
+func TestDescribeTopics_SaysWhyItsTimeWasUp(t *testing.T) {
+	address, _ := silent(t)
+	up := errors.New("no answer within a moment")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, up)
+	defer cancel()
+	if _, err := kafka.DescribeTopics(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic); !errors.Is(err, up) {
+		t.Errorf("error %v; want that its time was up", err)
 	}
 }

@@ -53,11 +53,10 @@ func DescribeTopics(ctx context.Context, config Config, names ...string) ([]Topi
 			return nil, err
 		}
 		topics := make([]Topic, len(names))
+		settings := settingsOf(admin, names)
 		for i, name := range names {
 			topics[i] = topicOf(name, told[name])
-			if topics[i].Err == nil {
-				topics[i] = topics[i].configured(admin)
-			}
+			topics[i].MinInSync, topics[i].MaxMessageBytes = settings[name]["min.insync.replicas"], settings[name]["max.message.bytes"]
 		}
 		return topics, nil
 	})
@@ -92,25 +91,28 @@ func topicOf(name string, m *sarama.TopicMetadata) Topic {
 	return t
 }
 
-// configured adds what the topic is set to; a user that may not read that is no fault.
-func (t Topic) configured(admin sarama.ClusterAdmin) Topic {
-	results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
-		Type: sarama.TopicResource, Name: t.Name, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
-	}}, sarama.DescribeConfigsOptions{})
-	if err != nil || len(results) != 1 {
-		return t
-	}
-	for _, e := range results[0].Configs {
-		n, err := strconv.Atoi(e.Value)
-		switch {
-		case err != nil:
-		case e.Name == "min.insync.replicas":
-			t.MinInSync = n
-		case e.Name == "max.message.bytes":
-			t.MaxMessageBytes = n
+// settingsOf returns what topics are set to; a user that may not read that is no fault.
+func settingsOf(admin sarama.ClusterAdmin, topics []string) map[string]map[string]int {
+	resources := make([]*sarama.ConfigResource, len(topics))
+	for i, topic := range topics {
+		resources[i] = &sarama.ConfigResource{
+			Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
 		}
 	}
-	return t
+	settings := make(map[string]map[string]int)
+	results, err := admin.DescribeConfigs(resources, sarama.DescribeConfigsOptions{})
+	if err != nil {
+		return settings
+	}
+	for _, r := range results {
+		settings[r.Name] = make(map[string]int)
+		for _, c := range r.Configs {
+			if n, err := strconv.Atoi(c.Value); err == nil {
+				settings[r.Name][c.Name] = n
+			}
+		}
+	}
+	return settings
 }
 
 // String tells of a topic in a line.

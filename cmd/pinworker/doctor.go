@@ -87,8 +87,12 @@ func (d *doctor) wrong(check string, found any, advice string) {
 // patience bounds each look: a silent server is an answer, too.
 const patience = 15 * time.Second
 
+func withPatience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+}
+
 func (d *doctor) database(ctx context.Context, c *boundedContext) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := withPatience(ctx)
 	defer cancel()
 	name := c.name + " database"
 	if err := c.db.Writable(ctx); err != nil {
@@ -179,7 +183,7 @@ func (d *doctor) kafka(ctx context.Context, s settings.Settings) {
 		d.ok("kafka", "not used: relay.enabled is false")
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := withPatience(ctx)
 	defer cancel()
 	var names []string
 	for _, c := range d.worker.contexts {

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -97,4 +101,32 @@ func TestDoctor_SeesWhatHoldsVacuumBack(t *testing.T) {
 		}
 	}
 	t.Errorf("holders %+v; want the transaction that is open", holders)
+}
+
+func TestDoctor_HearsAStopWhereAServerSaysNothing(t *testing.T) {
+	newPlatform(t)
+	for what, command := range map[string]string{
+		"Kafka":      "doctor --set kafka.brokers=%s",
+		"a database": "doctor --set kafka.brokers=127.0.0.1:1 --set database.url=postgres://%s/nowhere",
+	} {
+		t.Run(what, func(t *testing.T) {
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close() //nolint:errcheck // the test is over
+			ctx, stop := context.WithCancel(t.Context())
+			go func() {
+				if conn, err := silent.Accept(); err == nil {
+					t.Cleanup(func() { conn.Close() }) //nolint:errcheck // the test is over
+				}
+				stop()
+			}()
+			var stderr bytes.Buffer
+			code := run(ctx, strings.Fields(fmt.Sprintf(command, silent.Addr())), streams{strings.NewReader(""), io.Discard, &stderr})
+			if code != exitInterrupted {
+				t.Errorf("exit %d: %s; want it interrupted", code, &stderr)
+			}
+		})
+	}
 }
