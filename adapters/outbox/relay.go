@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ type Relay struct {
 
 	mu      sync.Mutex
 	state   map[lane]*laneState
-	failing map[string]bool // topics whose lanes are backing off
+	failing map[string]map[lane]bool // by topic, "" for the database: the lanes that an outage holds up
 }
 
 // laneState is what a relay remembers of a lane.
@@ -90,7 +91,7 @@ func NewRelay(
 		outgoing:  &subscriber{messages: make(chan *message.Message)},
 		slots:     make(chan struct{}, rounds),
 		state:     make(map[lane]*laneState),
-		failing:   make(map[string]bool),
+		failing:   make(map[string]map[lane]bool),
 	}
 }
 
@@ -168,7 +169,10 @@ func (r *Relay) look(ctx context.Context, running *sync.WaitGroup) {
 	r.lastLook.Store(time.Now().UnixNano())
 	waiting, err := r.lanes.waiting(ctx)
 	if ctx.Err() == nil {
-		r.report("", err)
+		r.report("", lane{}, err)
+	}
+	if err == nil {
+		r.forget(waiting)
 	}
 	for _, lane := range waiting {
 		if state, ok := r.begin(lane); ok {
@@ -210,15 +214,18 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 	pause := time.Duration(0)
 	defer func() { r.end(state, pause) }()
 	for ctx.Err() == nil {
-		read, gone, err := r.turn(ctx, l, state)
-		if ctx.Err() == nil && (err != nil || gone > 0) { // an empty lane says nothing of Kafka
-			r.report(l.topic, err)
+		done, err := r.turn(ctx, l, state)
+		if ctx.Err() == nil {
+			r.report("", l, err)
+			if done.outage != nil || done.gone() > 0 { // an empty lane says nothing of Kafka
+				r.report(l.topic, l, done.outage)
+			}
 		}
 		switch {
-		case err != nil:
+		case err != nil || done.outage != nil:
 			pause = state.backoff.NextBackOff()
 			return
-		case read == 0:
+		case done.read == 0:
 			return
 		}
 		state.backoff.Reset()
@@ -227,10 +234,10 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 }
 
 // turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
-func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (read, gone int, err error) {
+func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (outcome, error) {
 	select {
 	case <-ctx.Done():
-		return 0, 0, nil
+		return outcome{}, nil
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	}
@@ -238,21 +245,48 @@ func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (read, gone 
 	return r.round(ctx, l, state)
 }
 
-// report logs an outage when it begins and when it is over, once for a topic ("" for the
-// database).
-func (r *Relay) report(topic string, err error) {
-	r.mu.Lock()
-	failing := r.failing[topic]
-	r.failing[topic] = err != nil
-	r.mu.Unlock()
+// report logs an outage when it begins and when it is over: once for a topic, or for the database (""),
+// however many lanes it holds up. To look for messages counts as a lane of its own, the zero one.
+func (r *Relay) report(topic string, l lane, err error) {
 	if err != nil {
 		r.observer.HeldUp(topic)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heldUp := r.failing[topic]
+	if heldUp == nil {
+		heldUp = make(map[lane]bool)
+		r.failing[topic] = heldUp
+	}
+	before := len(heldUp)
+	if err != nil {
+		heldUp[l] = true
+	} else {
+		delete(heldUp, l)
+	}
 	switch {
-	case err != nil && !failing:
+	case before == 0 && len(heldUp) > 0:
 		r.log.Warn("outbox relay is held up: messages wait and are tried again", "topic", topic, "error", err)
-	case err == nil && failing:
+	case before > 0 && len(heldUp) == 0:
 		r.log.Info("outbox relay goes on", "topic", topic)
+	}
+}
+
+// forget takes lanes that are empty for sound: another relay may have had more luck with them.
+func (r *Relay) forget(waiting []lane) {
+	r.mu.Lock()
+	var empty []lane
+	for _, heldUp := range r.failing {
+		for l := range heldUp {
+			if l != (lane{}) && !slices.Contains(waiting, l) {
+				empty = append(empty, l)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, l := range empty {
+		r.report("", l, nil)
+		r.report(l.topic, l, nil)
 	}
 }
 

@@ -44,6 +44,7 @@ type world struct {
 	mu                sync.Mutex // what its relays tell
 	published, parked int
 	lags              []time.Duration
+	heldUp            map[string]int // by topic
 }
 
 func (w *world) Published(_ string, n int, lags []time.Duration) {
@@ -59,7 +60,18 @@ func (w *world) Parked(string) {
 	w.parked++
 }
 
-func (*world) HeldUp(string) {}
+func (w *world) HeldUp(topic string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heldUp[topic]++
+}
+
+// timesHeldUp returns how often a topic, or "" for the database, was said to be held up.
+func (w *world) timesHeldUp(topic string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heldUp[topic]
+}
 
 // told returns how many messages were said to be published, and to be parked.
 func (w *world) told() (published, parked int) {
@@ -99,7 +111,7 @@ func newWorld(t *testing.T) *world {
 func newTracedWorld(t *testing.T, tracer pgx.QueryTracer) *world {
 	t.Helper()
 	url := embeddedtest.Database(t)
-	return &world{T: t, pool: connect(t, embeddedtest.AsWorker(t, url), tracer), owner: connect(t, url, nil), log: &journal{}}
+	return &world{T: t, pool: connect(t, embeddedtest.AsWorker(t, url), tracer), owner: connect(t, url, nil), log: &journal{}, heldUp: make(map[string]int)}
 }
 
 func connect(t *testing.T, url string, tracer pgx.QueryTracer) *pgxpool.Pool {
@@ -423,6 +435,67 @@ func TestRelay_ATransientErrorParksNothing(t *testing.T) {
 	w.empty()
 	if got := w.onList(); len(got) > 0 || p.attempts(about(1, 1)) != 4 {
 		t.Errorf("parked %v, %d attempts; want none parked, and the 4th to go through", got, p.attempts(about(1, 1)))
+	}
+}
+
+func TestRelay_AnOutageIsToldOnceHoweverManyOfItsTopicsLanesGoOn(t *testing.T) {
+	w := newWorld(t)
+	bad := about(0, 1)
+	const attempts = 4
+	p := &publisher{answer: func(m *message.Message, attempt int) error {
+		if m.UUID == bad.ID.String() && attempt <= attempts {
+			return errOutage
+		}
+		return nil
+	}}
+	w.write(t.Context(), bad)
+	w.relay(p, time.Second)
+	for attempt := range attempts {
+		w.eventually("it is tried", func() bool { return p.attempts(bad) > attempt })
+		batch := make([]ports.Message, 64) // enough for every lane to have some
+		for key := range batch {
+			batch[key] = about(key+1, attempt+1)
+		}
+		w.write(t.Context(), batch...)
+	}
+	w.empty()
+	w.eventually("its end is told", func() bool { return w.log.count("goes on") > 0 })
+	if began, ended := w.log.count("held up"), w.log.count("goes on"); began != 1 || ended != 1 {
+		t.Errorf("it began %d times and ended %d times; want once:\n%s", began, ended, w.log)
+	}
+}
+
+func TestRelay_AnOutageThatAnotherRelaySawTheEndOfIsOver(t *testing.T) {
+	w := newWorld(t)
+	w.write(t.Context(), about(1, 1))
+	w.relay(&publisher{answer: func(*message.Message, int) error { return errOutage }}, time.Second)
+	w.eventually("the outage is told", func() bool { return w.log.count("held up") > 0 })
+	if _, err := w.owner.Exec(t.Context(), "DELETE FROM crm.outbox"); err != nil { // as the other does
+		t.Fatal(err)
+	}
+	w.eventually("its end is told", func() bool { return w.log.count("goes on") > 0 })
+}
+
+func TestRelay_AnErrorOfTheDatabaseIsNoTopics(t *testing.T) {
+	w := newWorld(t)
+	execute := func(sql string) {
+		t.Helper()
+		if _, err := w.owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute("REVOKE DELETE ON crm.outbox FROM pinworker")
+	w.write(t.Context(), about(1, 1), about(2, 1))
+	w.relay(&publisher{answer: func(*message.Message, int) error { return nil }}, time.Second)
+	w.eventually("it fails some times", func() bool { return w.timesHeldUp("") > 3 })
+	execute("GRANT DELETE ON crm.outbox TO pinworker")
+	w.empty()
+	w.eventually("its end is told", func() bool { return w.log.count("goes on") > 0 })
+	if n := w.timesHeldUp(topic); n > 0 {
+		t.Errorf("the topic is said to be held up %d times", n)
+	}
+	if began, ended := w.log.count("held up"), w.log.count("goes on"); began != 1 || ended != 1 {
+		t.Errorf("it began %d times and ended %d times; want once:\n%s", began, ended, w.log)
 	}
 }
 

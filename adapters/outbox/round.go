@@ -11,46 +11,56 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// round locks a lane, sends its first messages, deletes those that were acked, and answers
-// how many it read and how many of them are gone. The error is an outage; what was acked before
-// it is deleted all the same.
+// outcome is what a round has done.
+type outcome struct {
+	read    int
+	acked   []int64
+	refused map[*row]error // for good
+	outage  error          // why Kafka did not take all of the others, if it did not
+}
+
+// gone is how many messages wait no longer.
+func (o outcome) gone() int { return len(o.acked) + len(o.refused) }
+
+// round locks a lane, sends its first messages, and deletes those that were acked, also where an outage
+// stopped others. The error is the database's.
 //
 // It goes on after ctx has ended for as long as the grace allows, with what is in flight.
-func (r *Relay) round(ctx context.Context, l lane, state *laneState) (read, gone int, err error) {
+func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outcome, err error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.config.ShutdownGrace, cancel) })()
 
 	tx, err := r.lanes.begin(work)
 	if err != nil {
-		return 0, 0, err
+		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, r.lanes.end(tx)) }()
 	locked, err := r.lanes.lock(work, tx, l)
 	if err != nil || !locked {
-		return 0, 0, err
+		return outcome{}, err
 	}
 	rows, err := r.take(work, tx, l)
 	if err != nil || len(rows) == 0 {
-		return 0, 0, err
+		return outcome{}, err
 	}
-	sent, outage := r.send(ctx, work, rows, state)
-	for row, why := range sent.refused {
+	done = r.send(ctx, work, rows, state)
+	for row, why := range done.refused {
 		if err := r.lanes.park(work, tx, l, row.id, why); err != nil {
-			return len(rows), 0, errors.Join(outage, err)
+			return done, err
 		}
 		r.observer.Parked(l.topic)
 		r.log.Error("outbox message is parked: Kafka refuses it for good", "topic", l.topic,
 			"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
 	}
-	if len(sent.acked) > 0 {
-		lags, err := r.lanes.remove(work, tx, l, sent.acked)
+	if len(done.acked) > 0 {
+		lags, err := r.lanes.remove(work, tx, l, done.acked)
 		if err != nil {
-			return len(rows), 0, errors.Join(outage, err)
+			return done, err
 		}
-		r.observer.Published(l.topic, len(sent.acked), lags)
+		r.observer.Published(l.topic, len(done.acked), lags)
 	}
-	return len(rows), len(sent.acked) + len(sent.refused), outage
+	return done, nil
 }
 
 // keyShare is how many messages of one key a round sends at most: one after the other, while those
@@ -86,16 +96,9 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane) ([]row, error) {
 	return rows, nil
 }
 
-// sent is what became of a round's messages.
-type sent struct {
-	acked   []int64
-	refused map[*row]error // for good
-}
-
-// send emits messages, one in flight a key, and waits for all that it emitted. The error is the
-// outage that ended it early.
-func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (sent, error) {
-	result := sent{refused: make(map[*row]error)}
+// send emits messages, one in flight a key, and waits for all that it emitted. An outage ends it early.
+func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) outcome {
+	done := outcome{read: len(rows), refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
 	heads := make([]*row, 0, len(rows))
 	for i := range rows {
@@ -110,7 +113,6 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool),
 		progress: state.progressed,
 	}
-	var outage error
 	for _, head := range heads {
 		f.emit(work, head)
 	}
@@ -118,20 +120,21 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) (s
 		w, err := f.wait(work)
 		switch {
 		case w == nil:
-			return result, err
+			done.outage = err
+			return done
 		case err == nil:
-			result.acked = append(result.acked, w.id)
+			done.acked = append(done.acked, w.id)
 			queues[w.key] = queues[w.key][1:]
-			if next := queues[w.key]; len(next) > 0 && outage == nil && ctx.Err() == nil {
+			if next := queues[w.key]; len(next) > 0 && done.outage == nil && ctx.Err() == nil {
 				f.emit(work, next[0])
 			}
 		case r.refused(err):
-			result.refused[w] = err // its key goes on once it is parked
+			done.refused[w] = err // its key goes on once it is parked
 		default:
-			outage = err
+			done.outage = err
 		}
 	}
-	return result, outage
+	return done
 }
 
 // refused reports whether an answer is about the message itself. What never got an answer is not.
