@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -67,5 +68,39 @@ func TestBegin_ALookAtALaneThatIsRunningLeadsToAnotherLook(t *testing.T) {
 	case <-r.wake:
 	default:
 		t.Error("what was committed meanwhile waits for the next poll")
+	}
+}
+
+func TestHeld_OneKeyAfterAnotherIsTriedUntilOneGetsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := &laneState{backoff: newBackoff(time.Second, time.Minute)}
+		if key, ok := state.try(); ok {
+			t.Errorf("tried %q of none", key)
+		}
+		state.hold([]string{"a", "b"})
+		if key, ok := state.try(); ok {
+			t.Errorf("tried %q at once", key)
+		}
+		for _, want := range []string{"a", "b", "a"} {
+			time.Sleep(time.Until(state.retryAt))
+			if key, ok := state.try(); !ok || key != want {
+				t.Errorf("tried %q, %v; want %q", key, ok, want)
+			}
+			state.hold([]string{want})
+		}
+		state.release()
+		if key, ok := state.try(); ok || len(state.held) > 0 {
+			t.Errorf("tried %q after all were let go", key)
+		}
+	})
+}
+
+func TestHeld_AreBounded(t *testing.T) {
+	state := &laneState{backoff: newBackoff(time.Second, time.Minute)}
+	for range mostHeld + 1 {
+		state.hold([]string{"a", "b"})
+	}
+	if len(state.held) != mostHeld {
+		t.Errorf("%d are held; want %d", len(state.held), mostHeld)
 	}
 }

@@ -22,7 +22,7 @@ type RelayConfig struct {
 	PollInterval  time.Duration // how often an idle relay looks, if nothing wakes it
 	ShutdownGrace time.Duration // how long a stop waits for what is in flight
 	// Refused reports whether an error is about the message itself, whatever it was sent with, so that
-	// it is parked and others of its lane go on. Any other error is an outage, and backs the lane off.
+	// it is parked and others of its key go on. Any other error is an outage: the message is tried again.
 	Refused func(error) bool
 }
 
@@ -66,11 +66,46 @@ type laneState struct {
 	running   bool
 	again     bool // someone looked while it was running
 	notBefore time.Time
-	backoff   *backoff.ExponentialBackOff
 	progress  atomic.Int64 // UnixNano of the last sign of life of its worker
+
+	// Its worker's:
+	held    []string  // keys whose messages Kafka does not take for now
+	retryAt time.Time // when one of them is tried again
+	backoff *backoff.ExponentialBackOff
 }
 
 func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }
+
+// try lets one of the keys that are held go, where it is time to see whether Kafka takes it.
+func (s *laneState) try() (key string, ok bool) {
+	if len(s.held) == 0 || time.Now().Before(s.retryAt) {
+		return "", false
+	}
+	key, s.held = s.held[0], s.held[1:]
+	return key, true
+}
+
+// hold keeps keys out of the next rounds.
+func (s *laneState) hold(keys []string) {
+	s.held = append(s.held, keys[:min(len(keys), mostHeld-len(s.held))]...)
+	if now := time.Now(); !now.Before(s.retryAt) {
+		s.retryAt = now.Add(s.backoff.NextBackOff())
+	}
+}
+
+// release lets all keys go.
+func (s *laneState) release() {
+	s.held, s.retryAt = nil, time.Time{}
+	s.backoff.Reset()
+}
+
+const (
+	// mostHeld is how many keys a lane holds at most: some 100 bytes each.
+	mostHeld = 4000
+	// wholeLane is how many keys have to fail, and none to get through, for an outage to be the whole
+	// lane's: a partition's, and others would have got through among so many.
+	wholeLane = 16
+)
 
 // rounds is how many lanes a relay works on at once: as many connections does it need, and
 // one more to look.
@@ -209,26 +244,41 @@ func (r *Relay) end(state *laneState, pause time.Duration) {
 	}
 }
 
-// work runs rounds of a lane until it is empty, an outage backs it off, or ctx ends.
+// work runs rounds of a lane until it is empty, an outage backs it off, or ctx ends. An outage may be
+// one partition's: then the keys that it stopped are held, all others go on, and one of those is tried
+// now and then for all of them.
 func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 	pause := time.Duration(0)
 	defer func() { r.end(state, pause) }()
 	for ctx.Err() == nil {
+		tried, trying := state.try()
 		done, err := r.turn(ctx, l, state)
-		if ctx.Err() == nil {
-			r.report("", l, err)
-			if done.outage != nil || done.gone() > 0 { // an empty lane says nothing of Kafka
-				r.report(l.topic, l, done.outage)
-			}
+		if ctx.Err() != nil {
+			return
 		}
-		switch {
-		case err != nil || done.outage != nil:
+		r.report("", l, err)
+		if err != nil {
 			pause = state.backoff.NextBackOff()
 			return
-		case done.read == 0:
+		}
+		switch {
+		case trying && slices.Contains(done.failed, tried):
+		case trying || len(state.held) == 0: // nothing is known to be in their way any more
+			state.release()
+		}
+		switch {
+		case done.outage != nil:
+			r.report(l.topic, l, done.outage)
+			state.hold(done.failed)
+			if done.gone() == 0 && len(done.failed) >= wholeLane || len(state.held) == mostHeld {
+				pause = time.Until(state.retryAt)
+				return
+			}
+		case done.gone() > 0 && len(state.held) == 0: // an empty lane says nothing of Kafka
+			r.report(l.topic, l, nil)
+		case done.read == 0 && !trying:
 			return
 		}
-		state.backoff.Reset()
 		state.progressed()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -616,6 +617,86 @@ func TestRelay_DeletesOnlyWhatWasAcked(t *testing.T) {
 			t.Errorf("key %d: what was acked was sent %d times", key, n)
 		}
 	}
+}
+
+// inOneLane writes messages into a lane of their own.
+func (w *world) inOneLane(messages ...ports.Message) {
+	w.Helper()
+	w.write(w.Context(), messages...)
+	if _, err := w.owner.Exec(w.Context(), "UPDATE crm.outbox SET shard = 0"); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// It need not be the whole topic that is away: some keys may be in a partition without a leader.
+func TestRelay_WhatAnOutageStopsHoldsUpItsOwnKeyAlone(t *testing.T) {
+	w := newWorld(t)
+	var away atomic.Bool
+	away.Store(true)
+	const versions = 15
+	bad := about(0, 1)
+	sound, attempts := 0, 0
+	var mu sync.Mutex
+	p := &publisher{}
+	p.answer = func(m *message.Message, _ int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case m.Metadata.Get("ce_subject") != bad.Subject.String():
+			if sound++; sound == 9*versions {
+				attempts = p.attempts(bad)
+			}
+		case away.Load():
+			return errOutage
+		}
+		return nil
+	}
+	var batch []ports.Message
+	for version := range versions {
+		for key := range 10 {
+			batch = append(batch, about(key, version+1))
+		}
+	}
+	w.inOneLane(batch...)
+	w.relay(p, time.Second)
+	w.eventually("all but the one key are published", func() bool { return maps.Equal(w.waiting(), map[string]int{bad.Key: versions}) })
+	mu.Lock()
+	if attempts != 1 {
+		t.Errorf("the one key was tried %d times until the others were through; want them through in its first round", attempts)
+	}
+	mu.Unlock()
+	if n := p.attempts(about(0, 2)); n > 0 {
+		t.Errorf("its second message was sent %d times before its first was taken", n)
+	}
+	away.Store(false)
+	w.empty()
+}
+
+func TestRelay_ARoundsWorthOfKeysThatAnOutageStopsIsPassedBy(t *testing.T) {
+	w := newWorld(t)
+	var away atomic.Bool
+	away.Store(true)
+	bad := make(map[string]bool)
+	var batch []ports.Message
+	for key := range 150 { // more than a round takes
+		bad[about(key, 1).Key] = true
+		batch = append(batch, about(key, 1))
+	}
+	batch = append(batch, about(150, 1))
+	w.inOneLane(batch...)
+	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
+		if away.Load() && bad[m.Metadata.Get(outbox.HeaderPartitionKey)] {
+			return errOutage
+		}
+		return nil
+	}}, time.Second)
+	w.eventually("the last one is published", func() bool { return w.waiting()[about(150, 1).Key] == 0 })
+	if n := len(w.waiting()); n != len(bad) {
+		t.Errorf("%d keys wait; want %d", n, len(bad))
+	}
+	away.Store(false)
+	w.empty()
+	w.eventually("the outage's end is told", func() bool { return w.log.count("goes on") == 1 })
 }
 
 func TestRelay_HasOneMessageOfAKeyInFlight(t *testing.T) {

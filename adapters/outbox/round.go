@@ -16,7 +16,8 @@ type outcome struct {
 	read    int
 	acked   []int64
 	refused map[*row]error // for good
-	outage  error          // why Kafka did not take all of the others, if it did not
+	failed  []string       // the keys of what an outage stopped
+	outage  error
 }
 
 // gone is how many messages wait no longer.
@@ -40,7 +41,7 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outco
 	if err != nil || !locked {
 		return outcome{}, err
 	}
-	rows, err := r.take(work, tx, l)
+	rows, err := r.take(work, tx, l, state.held)
 	if err != nil || len(rows) == 0 {
 		return outcome{}, err
 	}
@@ -67,11 +68,11 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outco
 // of other keys go side by side.
 const keyShare = 20
 
-// take reads what a round sends. A key that has more than its share does not fill the round: what
-// lies behind its messages is read on, without it.
-func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane) ([]row, error) {
+// take reads what a round sends, without the keys that are held. A key that has more than its share does
+// not fill the round: what lies behind its messages is read on, without it.
+func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, held []string) ([]row, error) {
 	rows := make([]row, 0, r.config.BatchSize)
-	shares, full := make(map[string]int), []string{}
+	shares, full := make(map[string]int), append([]string{}, held...) // not nil: to SQL that is unknown
 	after := int64(0)
 	for len(rows) < r.config.BatchSize {
 		limit := r.config.BatchSize - len(rows)
@@ -96,7 +97,8 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane) ([]row, error) {
 	return rows, nil
 }
 
-// send emits messages, one in flight a key, and waits for all that it emitted. An outage ends it early.
+// send emits messages, one in flight a key, and waits for all that it emitted. An outage ends the key
+// that it stops.
 func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) outcome {
 	done := outcome{read: len(rows), refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
@@ -121,17 +123,20 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) ou
 		switch {
 		case w == nil:
 			done.outage = err
+			for w := range f.flying {
+				done.failed = append(done.failed, w.key)
+			}
 			return done
 		case err == nil:
 			done.acked = append(done.acked, w.id)
 			queues[w.key] = queues[w.key][1:]
-			if next := queues[w.key]; len(next) > 0 && done.outage == nil && ctx.Err() == nil {
+			if next := queues[w.key]; len(next) > 0 && ctx.Err() == nil {
 				f.emit(work, next[0])
 			}
 		case r.refused(err):
 			done.refused[w] = err // its key goes on once it is parked
 		default:
-			done.outage = err
+			done.failed, done.outage = append(done.failed, w.key), err
 		}
 	}
 	return done

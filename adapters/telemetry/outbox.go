@@ -33,7 +33,7 @@ func NewOutbox(registry prometheus.Registerer) *Outbox {
 			Name: "outbox_published_total", Help: "Messages that Kafka acknowledged.",
 		}, []string{"topic"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outbox_publish_errors_total", Help: "Messages that Kafka refuses for good (permanent), and rounds that an outage ended (transient).",
+			Name: "outbox_publish_errors_total", Help: "Messages that Kafka refuses for good (permanent), and rounds in which an outage stopped some (transient).",
 		}, []string{"topic", "kind"}),
 		dueToAck: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "outbox_due_to_ack_seconds", Help: "From the moment that what a message tells of came due to Kafka's acknowledgement.",
