@@ -19,6 +19,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
@@ -697,6 +701,59 @@ func TestRelay_ARoundsWorthOfKeysThatAnOutageStopsIsPassedBy(t *testing.T) {
 	away.Store(false)
 	w.empty()
 	w.eventually("the outage's end is told", func() bool { return w.log.count("goes on") == 1 })
+}
+
+// One of two brokers says of its partitions that it does not lead them.
+func TestRelay_PartitionsWithoutALeaderHoldUpNoneOfTheOthersKeys(t *testing.T) {
+	w := newWorld(t)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(8, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	for partition := range int32(8) {
+		if err := cluster.MoveTopicPartition(topic, partition, partition%2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var away atomic.Bool
+	away.Store(true)
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if cluster.CurrentNode() == 0 || !away.Load() {
+			return nil, nil, false
+		}
+		produce := request.(*kmsg.ProduceRequest)
+		response := produce.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range produce.Topics {
+			answer := kmsg.ProduceResponseTopic{Topic: topic.Topic}
+			for _, partition := range topic.Partitions {
+				answer.Partitions = append(answer.Partitions, kmsg.ProduceResponseTopicPartition{
+					Partition: partition.Partition, ErrorCode: kerr.NotLeaderForPartition.Code, BaseOffset: -1, LogAppendTime: -1,
+				})
+			}
+			response.Topics = append(response.Topics, answer)
+		}
+		return response, nil, true
+	})
+	stopped := make(map[string]int)
+	partitions := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
+	var batch []ports.Message
+	const keys, versions = 200, 15
+	for version := range versions {
+		for key := range keys {
+			m := about(key, version+1)
+			if partitions.Partition(&kgo.Record{Key: []byte(m.Key)}, 8)%2 == 1 {
+				stopped[m.Key] = versions
+			}
+			batch = append(batch, m)
+		}
+	}
+	w.write(t.Context(), batch...)
+	w.relay(w.publisher(cluster.ListenAddrs()), time.Second)
+	w.eventually("all others are published", func() bool { return maps.Equal(w.waiting(), stopped) })
+	away.Store(false)
+	w.empty()
 }
 
 func TestRelay_HasOneMessageOfAKeyInFlight(t *testing.T) {
