@@ -24,6 +24,7 @@ type Config struct {
 	// KeyHeader names the metadata entry that holds a message's key.
 	KeyHeader string
 	Security  Security
+	Log       watermill.LoggerAdapter // nil: none
 	// Dial replaces the client's own way to a broker, where it is set: to measure.
 	Dial func(network, address string) (net.Conn, error)
 }
@@ -197,7 +198,7 @@ func (c *client) connect(a *attempt) {
 		Marshaler: watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
 			return m.Metadata.Get(c.config.KeyHeader), nil
 		}),
-	}, watermill.NopLogger{})
+	}, c.config.Log)
 	if err != nil {
 		const pause = time.Second
 		a.err, a.retryAt = err, time.Now().Add(pause)

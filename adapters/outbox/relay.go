@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v5"
@@ -165,7 +164,7 @@ func (r *Relay) Stalled() error {
 // grace, deletes what was acked, and returns. Outages of the database or of Kafka do not end
 // it; it returns an error only where Watermill cannot be set up.
 func (r *Relay) Run(ctx context.Context) error {
-	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, watermill.NopLogger{}, forwarder.Config{
+	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, NewWatermillLogger(r.log), forwarder.Config{
 		ForwarderTopic: forwarderTopic,
 		Middlewares:    []message.HandlerMiddleware{answerBack},
 		CloseTimeout:   time.Second, // by then the rounds have ended, or used the grace up

@@ -380,6 +380,20 @@ func TestRelay_WhatKafkaRefusesForGoodIsParkedAndAllElseGoesOn(t *testing.T) {
 	}
 }
 
+func TestRelay_TellsWhatWatermillTellsAndNothingOfAPayload(t *testing.T) {
+	w := newWorld(t)
+	w.write(t.Context(), about(1, 1))
+	const rubbish = "rubbish of somebody's"
+	if _, err := w.owner.Exec(t.Context(), "UPDATE crm.outbox SET payload = $1", []byte(rubbish)); err != nil {
+		t.Fatal(err)
+	}
+	w.relay(&publisher{}, time.Second)
+	w.eventually("it is parked", func() bool { return len(w.onList()) == 1 })
+	if w.log.count("Could not unwrap a message") != 1 || w.log.count(rubbish)+w.log.count(fmt.Sprint([]byte(rubbish))) > 0 {
+		t.Errorf("log:\n%s", w.log)
+	}
+}
+
 // Kafka refuses a whole batch of records for one of them.
 func TestRelay_OneOversizeAmong999SoundOnesIsParkedAlone(t *testing.T) {
 	w := newWorld(t)

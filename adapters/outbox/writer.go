@@ -36,7 +36,7 @@ func (w *Writer) Committed() { w.wake() }
 // each, to be run in the unit's own transaction. It touches no database.
 func (w *Writer) Compose(ctx context.Context, run ports.RunID, messages []ports.Message) (statement string, args []any, err error) {
 	recorded := &recorder{}
-	publisher, err := watermillsql.NewPublisher(
+	publisher, err := watermillsql.NewPublisher( // it has nothing to log: its errors come back
 		recorded, watermillsql.PublisherConfig{SchemaAdapter: schema{table: w.table}}, watermill.NopLogger{},
 	)
 	if err != nil {

@@ -118,6 +118,7 @@ func newWorker(s settings.Settings, logs io.Writer, contexts ...string) (*worker
 func (w *worker) addRelays(s settings.Settings) error {
 	config, err := kafkaConfig(s)
 	if err == nil {
+		config.Log = outbox.NewWatermillLogger(w.log)
 		w.publisher, err = kafka.NewPublisher(config)
 	}
 	if err != nil {
