@@ -5,7 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +74,46 @@ func TestPublisher_PartitionsAsJavasClientsDo(t *testing.T) {
 	for _, r := range records {
 		if r.Partition != want[r.Key] {
 			t.Errorf("key %s is in partition %d; Java would look in %d", r.Key, r.Partition, want[r.Key])
+		}
+	}
+}
+
+// The same by Kafka's own producer, for keys of any length: its jars come with Apache Kafka's.
+func TestPublisher_PartitionsAsKafkasOwnProducerDoes(t *testing.T) {
+	jars := os.Getenv(embeddedtest.KafkaJars)
+	if jars == "" {
+		t.Skip(embeddedtest.KafkaJars + " is not set")
+	}
+	broker := start(t)
+	p := newPublisher(t, broker.Brokers()...)
+	keys := make([]string, 0, 200)
+	var input strings.Builder
+	for length := range cap(keys) {
+		key := make([]byte, length+1)
+		rand.Read(key) //nolint:errcheck // it never fails
+		if length%2 == 0 {
+			key = []byte(uuid.NewString())
+		}
+		keys = append(keys, string(key))
+		fmt.Fprintf(&input, "%x\n", key)
+		if err := p.Publish(topic, newMessage(string(key), "{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	java := exec.Command("java", "-cp", filepath.Join(jars, "*"), filepath.Join("testdata", "Partitions.java"), strconv.Itoa(embedded.Partitions))
+	java.Stdin, java.Stderr = strings.NewReader(input.String()), t.Output()
+	output, err := java.Output()
+	partitions := strings.Fields(string(output))
+	if err != nil || len(partitions) != len(keys) {
+		t.Fatalf("%d partitions, %v; want %d", len(partitions), err, len(keys))
+	}
+	records, err := embedded.ReadAll(t.Context(), broker.Brokers(), topic)
+	if err != nil || len(records) != len(keys) {
+		t.Fatalf("%d records, %v; want %d", len(records), err, len(keys))
+	}
+	for _, r := range records {
+		if want := partitions[slices.Index(keys, r.Key)]; strconv.Itoa(int(r.Partition)) != want {
+			t.Errorf("key %x is in partition %d; Kafka's own producer puts it into %s", r.Key, r.Partition, want)
 		}
 	}
 }
