@@ -10,8 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The statements stand here and not in sql/queries, because sqlc cannot leave the schema of
-// a table open, and the three contexts' outboxes are one piece of code.
+// The statements stand here and not in sql/queries. sqlc would take most of them, for any_context, but
+// refuses two as they are (an unnest of several arrays, and the move to outbox_parked), and what it
+// generates for any_context must be renamed on its way to the database: adapters/postgres does that, and
+// adapters do not know each other. What sqlc would check, the tests of the relay do: they run each of
+// these on PostgreSQL.
 
 type lane struct {
 	topic string

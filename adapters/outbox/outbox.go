@@ -5,9 +5,10 @@
 //	             in its own                       a lane
 //	             transaction                     at a time
 //
-// The write side is Watermill's: forwarder.Publisher over watermill-sql's Publisher, with a
-// SchemaAdapter of ours. On the read side Watermill's Forwarder hears of the messages through
-// a message.Subscriber of ours: see Relay for why.
+// On the write side, watermill-sql's Publisher with a SchemaAdapter of ours composes the statement. The
+// envelopes in it are those of Watermill's forwarder.Publisher byte for byte, written by hand for speed.
+// On the read side Watermill's Forwarder, which takes them apart, hears of the messages through a
+// message.Subscriber of ours: see Relay for why.
 //
 // A lane is a topic's shard, by the key's hash. Lanes share nothing: a topic that is missing,
 // refused or flooded delays no other.
