@@ -24,6 +24,7 @@ func TestSaramaConfig_IsSafe(t *testing.T) {
 		"tells of success and of failure":    c.Producer.Return.Successes && c.Producer.Return.Errors,
 		"partitions as Java does": reflect.ValueOf(c.Producer.Partitioner).Pointer() ==
 			reflect.ValueOf(sarama.NewMurmur2Partitioner).Pointer(),
+		"puts no more into a batch than Kafka takes by default": c.Producer.MaxMessageBytes <= 1048588,
 		"is known by its name": c.ClientID == "pinworker",
 	} {
 		if !holds {

@@ -227,6 +227,10 @@ func SafeConfig(config Config) (*sarama.Config, error) {
 	return saramaConfig(config, secure), nil
 }
 
+// BatchLimit is how many bytes our client puts into a batch of records, or into one record, at most:
+// Kafka's own limit less what is around them.
+const BatchLimit = 1 << 20
+
 // saramaConfig replaces defaults of sarama and watermill-kafka that may lose or reorder
 // messages, or partition them otherwise than Java's clients do.
 func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
@@ -240,6 +244,7 @@ func saramaConfig(config Config, secure *tls.Config) *sarama.Config {
 	c.Producer.Return.Errors = true
 	c.Producer.Partitioner = sarama.NewMurmur2Partitioner
 	c.Producer.Compression = sarama.CompressionLZ4
+	c.Producer.MaxMessageBytes = BatchLimit
 	c.Metadata.AllowAutoTopicCreation = false
 	// An outage is the relay's to wait for, lane by lane; here it is only bridged.
 	c.Net.DialTimeout = 5 * time.Second

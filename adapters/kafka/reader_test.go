@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/kafka"
 )
 
@@ -81,14 +85,14 @@ func silent(t *testing.T) (address string, connected <-chan struct{}) {
 	return l.Addr().String(), told
 }
 
-func TestDescribeTopics_AStopIsHeardWhereABrokerSaysNothing(t *testing.T) {
+func TestDescribe_AStopIsHeardWhereABrokerSaysNothing(t *testing.T) {
 	address, connected := silent(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-connected
 		cancel()
 	}()
-	_, err := kafka.DescribeTopics(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic)
+	_, err := kafka.Describe(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v; want that it was told to stop", err)
 	}
@@ -97,12 +101,59 @@ func TestDescribeTopics_AStopIsHeardWhereABrokerSaysNothing(t *testing.T) {
 	}
 }
 
-func TestDescribeTopics_SaysWhyItsTimeWasUp(t *testing.T) {
+func TestDescribe_SaysWhyItsTimeWasUp(t *testing.T) {
 	address, _ := silent(t)
 	up := errors.New("no answer within a moment")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, up)
 	defer cancel()
-	if _, err := kafka.DescribeTopics(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic); !errors.Is(err, up) {
+	if _, err := kafka.Describe(ctx, kafka.Config{Brokers: []string{address}, ClientID: "test"}, topic); !errors.Is(err, up) {
 		t.Errorf("error %v; want that its time was up", err)
+	}
+}
+
+func TestDescribe_TellsHowATopicIsSet(t *testing.T) {
+	broker := start(t)
+	limit(t, broker, 5000)
+	cluster, err := kafka.Describe(t.Context(), kafka.Config{Brokers: broker.Brokers(), ClientID: "test"}, topic, "pin.crm.unheard-of.v1")
+	if err != nil || cluster.Brokers != 1 || len(cluster.Topics) != 2 {
+		t.Fatalf("%+v, %v; want two topics and one broker", cluster, err)
+	}
+	got, missing := cluster.Topics[0], cluster.Topics[1]
+	got.MayWrite, got.Told = false, false // nobody asks who we are
+	if want := (kafka.Topic{Name: topic, Partitions: embedded.Partitions, Replicas: 1, InSync: 1, MinInSync: 1, MaxMessageBytes: 5000}); got != want {
+		t.Errorf("%+v; want %+v", got, want)
+	}
+	if !missing.Missing || missing.Err == nil {
+		t.Errorf("%+v; want it missing", missing)
+	}
+}
+
+func TestDescribe_TellsWhetherWeMayWrite(t *testing.T) {
+	allowed := func(operation kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{
+			Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true,
+		}
+	}
+	brokers := cluster(t, kfake.EnableSASL(), kfake.EnableACLs(),
+		kfake.User(kafka.Plain, "writer", "secret", allowed(kmsg.ACLOperationWrite), allowed(kmsg.ACLOperationDescribeConfigs)),
+		kfake.User(kafka.Plain, "reader", "secret", allowed(kmsg.ACLOperationRead)),
+		kfake.User(kafka.Plain, "nobody", "secret"))
+	describe := func(user string) kafka.Topic {
+		t.Helper()
+		config := kafka.Config{Brokers: brokers, ClientID: "test", Security: kafka.Security{SASL: kafka.SASL{Mechanism: kafka.Plain, User: user, Password: "secret"}}}
+		cluster, err := kafka.Describe(t.Context(), config, topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cluster.Topics[0]
+	}
+	if got := describe("writer"); !got.Told || !got.MayWrite || got.MinInSync != 1 {
+		t.Errorf("the writer is told %+v; want that it may, and the settings", got)
+	}
+	if got := describe("reader"); !got.Told || got.MayWrite || got.MinInSync != 0 {
+		t.Errorf("the reader is told %+v; want that it may not, and no settings", got)
+	}
+	if got := describe("nobody"); got.Err == nil || got.Missing {
+		t.Errorf("nobody is told %+v; want that nothing is told", got)
 	}
 }

@@ -8,6 +8,12 @@ import (
 	"github.com/IBM/sarama"
 )
 
+// Cluster is what Kafka tells of itself, and of some topics.
+type Cluster struct {
+	Brokers int // that are there
+	Topics  []Topic
+}
+
 // Topic is what Kafka tells of a topic.
 type Topic struct {
 	Name       string
@@ -27,22 +33,22 @@ type Topic struct {
 // writeOperation is Kafka's number for the right to write to a topic.
 const writeOperation = 4
 
-// DescribeTopics returns what Kafka tells of some topics, in their order. The error says that no
-// broker answers.
-func DescribeTopics(ctx context.Context, config Config, names ...string) ([]Topic, error) {
-	return reading(ctx, config, func(client sarama.Client) ([]Topic, error) {
+// Describe returns what Kafka tells of itself and of some topics, in their order. The error says that
+// no broker answers.
+func Describe(ctx context.Context, config Config, topics ...string) (Cluster, error) {
+	return reading(ctx, config, func(client sarama.Client) (cluster Cluster, err error) {
 		broker := client.LeastLoadedBroker()
 		if broker == nil {
-			return nil, sarama.ErrOutOfBrokers
+			return cluster, sarama.ErrOutOfBrokers
 		}
 		if err := broker.Open(client.Config()); err != nil && err != sarama.ErrAlreadyConnected { //nolint:errorlint // sarama's own, as it is
-			return nil, err
+			return cluster, err
 		}
-		request := sarama.NewMetadataRequest(client.Config().Version, names)
+		request := sarama.NewMetadataRequest(client.Config().Version, topics)
 		request.IncludeTopicAuthorizedOperations = true
 		response, err := broker.GetMetadata(request)
 		if err != nil {
-			return nil, err
+			return cluster, err
 		}
 		told := make(map[string]*sarama.TopicMetadata, len(response.Topics))
 		for _, t := range response.Topics {
@@ -50,15 +56,16 @@ func DescribeTopics(ctx context.Context, config Config, names ...string) ([]Topi
 		}
 		admin, err := sarama.NewClusterAdminFromClient(client)
 		if err != nil {
-			return nil, err
+			return cluster, err
 		}
-		topics := make([]Topic, len(names))
-		settings := settingsOf(admin, names)
-		for i, name := range names {
-			topics[i] = topicOf(name, told[name])
-			topics[i].MinInSync, topics[i].MaxMessageBytes = settings[name]["min.insync.replicas"], settings[name]["max.message.bytes"]
+		cluster.Brokers = len(response.Brokers)
+		settings := settingsOf(admin, topics)
+		for _, name := range topics {
+			t := topicOf(name, told[name])
+			t.MinInSync, t.MaxMessageBytes = settings[name]["min.insync.replicas"], settings[name]["max.message.bytes"]
+			cluster.Topics = append(cluster.Topics, t)
 		}
-		return topics, nil
+		return cluster, nil
 	})
 }
 
@@ -120,6 +127,9 @@ func (t Topic) String() string {
 	if t.Err != nil {
 		return fmt.Sprintf("%s: %v", t.Name, t.Err)
 	}
-	return fmt.Sprintf("%s: %d partitions, %d replicas, %d in sync, min.insync.replicas %d, max.message.bytes %d",
-		t.Name, t.Partitions, t.Replicas, t.InSync, t.MinInSync, t.MaxMessageBytes)
+	set := "its settings are not told"
+	if t.MinInSync > 0 {
+		set = fmt.Sprintf("min.insync.replicas %d, max.message.bytes %d", t.MinInSync, t.MaxMessageBytes)
+	}
+	return fmt.Sprintf("%s: %d partitions, %d replicas, %d in sync, %s", t.Name, t.Partitions, t.Replicas, t.InSync, set)
 }

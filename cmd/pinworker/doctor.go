@@ -190,22 +190,19 @@ func (d *doctor) kafka(ctx context.Context, s settings.Settings) {
 		names = append(names, published.TopicsOf[c.name]...)
 	}
 	config, err := kafkaConfig(s)
-	var topics []kafka.Topic
+	var cluster kafka.Cluster
 	if err == nil {
-		topics, err = kafka.DescribeTopics(ctx, config, names...)
+		cluster, err = kafka.Describe(ctx, config, names...)
 	}
 	if err != nil {
 		d.wrong("kafka", err, "check kafka.brokers, kafka.tls, kafka.sasl, and the way to them; messages wait in the outboxes meanwhile")
 		return
 	}
-	d.ok("kafka", "reachable")
-	for _, t := range topics {
+	d.ok("kafka", fmt.Sprintf("reachable, %d brokers", cluster.Brokers))
+	for _, t := range cluster.Topics {
 		d.topic(t)
 	}
 }
-
-// envelopeLimit is what our largest message needs and some: ids and moments only.
-const envelopeLimit = 16 << 10
 
 func (d *doctor) topic(t kafka.Topic) {
 	name := "topic " + t.Name
@@ -220,10 +217,15 @@ func (d *doctor) topic(t kafka.Topic) {
 		d.wrong(name, fmt.Sprintf("%d of %d partitions have no leader", t.Leaderless, t.Partitions), "bring the brokers back; what is for them waits")
 	case t.MinInSync > t.InSync:
 		d.wrong(name, fmt.Sprintf("%d replicas are in sync, and min.insync.replicas is %d", t.InSync, t.MinInSync), "bring the brokers back: nothing is taken until then")
-	case t.MaxMessageBytes > 0 && t.MaxMessageBytes < envelopeLimit:
-		d.warn(name, t.String(), "max.message.bytes is small: a message that is refused for its size is parked")
+	case t.MinInSync == 0:
+		d.warn(name, t.String(), "grant our user DESCRIBE_CONFIGS on the topic, to have them checked")
+	case t.MaxMessageBytes < kafka.BatchLimit:
+		d.warn(name, t.String(), fmt.Sprintf("set max.message.bytes to %d or more: larger batches of ours are refused, their messages sent again "+
+			"one by one, and what is too large even so is parked", kafka.BatchLimit))
 	case t.Replicas < 2 || t.MinInSync < 2: // a broker that is lost takes what it acknowledged with it
 		d.warn(name, t.String(), "acknowledged messages survive the loss of a broker from 3 replicas and min.insync.replicas=2 on")
+	case t.InSync < t.Replicas:
+		d.warn(name, t.String(), "see why a replica is behind: nothing is taken any more where fewer than min.insync.replicas are left")
 	default:
 		d.ok(name, t.String())
 	}

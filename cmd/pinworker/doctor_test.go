@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/kafka"
 	"github.com/pin-platform/pinworker/app/published"
 )
 
@@ -101,6 +103,38 @@ func TestDoctor_SeesWhatHoldsVacuumBack(t *testing.T) {
 		}
 	}
 	t.Errorf("holders %+v; want the transaction that is open", holders)
+}
+
+func TestDoctor_JudgesATopicByWhatKafkaTellsOfIt(t *testing.T) {
+	sound := kafka.Topic{Partitions: 6, Replicas: 3, InSync: 3, MinInSync: 2, MaxMessageBytes: 1048588, Told: true, MayWrite: true}
+	for name, test := range map[string]struct {
+		change func(*kafka.Topic)
+		state  string
+		advice string
+	}{
+		"all in order":             {func(*kafka.Topic) {}, isOK, ""},
+		"no authorizer":            {func(t *kafka.Topic) { t.Told, t.MayWrite = false, false }, isOK, ""},
+		"missing":                  {func(t *kafka.Topic) { t.Missing, t.Err = true, errors.New("unknown topic") }, isWrong, "create it"},
+		"nothing told":             {func(t *kafka.Topic) { t.Err = errors.New("not authorized") }, isWrong, "ask who runs Kafka"},
+		"no right to write":        {func(t *kafka.Topic) { t.MayWrite = false }, isWrong, "grant it WRITE"},
+		"no leader":                {func(t *kafka.Topic) { t.Leaderless = 1 }, isWrong, "bring the brokers back"},
+		"too few replicas":         {func(t *kafka.Topic) { t.InSync = 1 }, isWrong, "nothing is taken until then"},
+		"a replica that is behind": {func(t *kafka.Topic) { t.InSync = 2 }, isWarning, "a replica is behind"},
+		"settings not told":        {func(t *kafka.Topic) { t.MinInSync, t.MaxMessageBytes = 0, 0 }, isWarning, "DESCRIBE_CONFIGS"},
+		"small batches":            {func(t *kafka.Topic) { t.MaxMessageBytes = 1048575 }, isWarning, "set max.message.bytes to 1048576"},
+		"one replica":              {func(t *kafka.Topic) { t.Replicas, t.InSync, t.MinInSync = 1, 1, 1 }, isWarning, "survive the loss"},
+		"one in sync is enough":    {func(t *kafka.Topic) { t.MinInSync = 1 }, isWarning, "survive the loss"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topic := sound
+			test.change(&topic)
+			var d doctor
+			d.topic(topic)
+			if got := d.lines[0]; got.State != test.state || !strings.Contains(got.Advice, test.advice) {
+				t.Errorf("%+v; want %s, %q", got, test.state, test.advice)
+			}
+		})
+	}
 }
 
 func TestDoctor_HearsAStopWhereAServerSaysNothing(t *testing.T) {
