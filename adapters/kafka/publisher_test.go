@@ -90,7 +90,7 @@ func TestPublisher_PartitionsAsKafkasOwnProducerDoes(t *testing.T) {
 	var input strings.Builder
 	for length := range cap(keys) {
 		key := make([]byte, length+1)
-		rand.Read(key) //nolint:errcheck // it never fails
+		rand.Read(key)
 		if length%2 == 0 {
 			key = []byte(uuid.NewString())
 		}
@@ -155,7 +155,7 @@ func TestPublisher_WhatItRefusesWasRefusedAlone(t *testing.T) {
 	p := newPublisher(t, broker.Brokers()...)
 	incompressible := func(size int) string {
 		text := make([]byte, size)
-		rand.Read(text) //nolint:errcheck // it never fails
+		rand.Read(text)
 		return string(text)
 	}
 	const sound = 200
@@ -184,7 +184,7 @@ func TestPublisher_WhatItRefusesWasRefusedAlone(t *testing.T) {
 	}
 }
 
-// limit sets the size of the batches that the topic takes.
+// limit sets the size of the batches that the topic takes, and waits until the broker knows.
 func limit(t *testing.T, broker embeddedtest.Broker, size int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
@@ -192,13 +192,22 @@ func limit(t *testing.T, broker embeddedtest.Broker, size int) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	value := strconv.Itoa(size)
-	altered, err := kadm.NewClient(client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
+	admin, value := kadm.NewClient(client), strconv.Itoa(size)
+	altered, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
 	if err == nil {
 		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	for {
+		configs, err := admin.DescribeTopicConfigs(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(configs[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == value }) {
+			return
+		}
 	}
 }
 
