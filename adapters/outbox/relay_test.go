@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,9 +162,13 @@ func about(key, version int) ports.Message {
 // relay starts a relay; halt tells it to stop, stop waits for it as well.
 func (w *world) relay(publisher message.Publisher, grace time.Duration) (relay *outbox.Relay, halt, stop func()) {
 	w.Helper()
-	relay = outbox.NewRelay(w.pool, table, publisher, outbox.RelayConfig{
-		BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace, Refused: kafka.Refused,
-	}, w, slog.New(w.log))
+	return w.relayWith(publisher, outbox.RelayConfig{BatchSize: 100, PollInterval: 50 * time.Millisecond, ShutdownGrace: grace})
+}
+
+func (w *world) relayWith(publisher message.Publisher, config outbox.RelayConfig) (relay *outbox.Relay, halt, stop func()) {
+	w.Helper()
+	config.Refused = kafka.Refused
+	relay = outbox.NewRelay(w.pool, table, publisher, config, w, slog.New(w.log))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- relay.Run(ctx) }()
@@ -849,6 +854,123 @@ func TestRelay_AStopDoesNotWaitLongerThanItsGrace(t *testing.T) {
 	}
 }
 
+// gate holds back what it is given until it is opened, and passes it on to Kafka then.
+type gate struct {
+	message.Publisher
+	arrived chan struct{}
+	open    chan struct{}
+}
+
+func (g *gate) Publish(topic string, messages ...*message.Message) error {
+	g.arrived <- struct{}{}
+	<-g.open
+	return g.Publisher.Publish(topic, messages...)
+}
+
+func TestRelay_PublishesOnceWhatIsInFlightAtAStop(t *testing.T) {
+	w := newWorld(t)
+	broker := w.kafka(0)
+	kafka := w.publisher(broker.Brokers())
+	const keys = 1200
+	var batch []ports.Message
+	for version := range 2 {
+		for key := range keys {
+			batch = append(batch, about(key, version+1))
+		}
+	}
+	w.write(t.Context(), batch...)
+	g := &gate{Publisher: kafka, arrived: make(chan struct{}, keys), open: make(chan struct{})}
+	_, halt, stop := w.relayWith(g, outbox.RelayConfig{BatchSize: 500, PollInterval: time.Second, ShutdownGrace: time.Minute})
+	for range keys {
+		<-g.arrived
+	}
+	halt()
+	close(g.open)
+	stop()
+	if n, records := len(w.waiting()), w.read(broker); n != keys || len(records) != keys {
+		t.Errorf("%d records, %d keys wait; want %d, what was in flight, and each key's second message", len(records), n, keys)
+	}
+	w.relay(kafka, time.Second)
+	w.empty()
+	if records := w.read(broker); len(records) != 2*keys {
+		t.Errorf("%d records; want %d: nothing was sent again", len(records), 2*keys)
+	}
+}
+
+// looks counts how often a relay looked for waiting messages.
+func (s *statements) looks() (n int) {
+	for _, sql := range s.all() {
+		if strings.Contains(sql, "WITH RECURSIVE lane") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRelay_TheLanesOfOneThatIsKilledAreTakenOverWithinTwoPolls(t *testing.T) {
+	victim := newWorld(t)
+	arrived, never := make(chan struct{}, 1), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	victim.write(t.Context(), about(1, 1))
+	kill := victim.killable()
+	victim.relay(&publisher{answer: func(*message.Message, int) error {
+		arrived <- struct{}{}
+		<-never
+		return nil
+	}}, time.Millisecond)
+	<-arrived
+
+	statements := &statements{}
+	w := &world{T: t, pool: connect(t, victim.pool.Config().ConnString(), statements), owner: victim.owner, log: &journal{}, heldUp: make(map[string]int)}
+	var atPublish atomic.Int64
+	w.relayWith(&publisher{answer: func(*message.Message, int) error {
+		atPublish.Store(int64(statements.looks()))
+		return nil
+	}}, outbox.RelayConfig{BatchSize: 100, PollInterval: time.Second, ShutdownGrace: time.Second})
+	w.eventually("the other finds the lane taken", func() bool { return statements.looks() >= 2 })
+	atKill := statements.looks()
+	kill()
+	w.empty()
+	if polls := int(atPublish.Load()) - atKill; polls > 2 {
+		t.Errorf("taken over after %d polls; want 2 at most", polls)
+	}
+}
+
+// killable makes the world's connections die at once, as a process's do that is killed; there are none after that.
+func (w *world) killable() (kill func()) {
+	w.Helper()
+	config := w.pool.Config()
+	var mu sync.Mutex
+	var open []net.Conn
+	dead := false
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if dead {
+			return nil, errors.New("killed")
+		}
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			open = append(open, conn)
+		}
+		return conn, err
+	}
+	var err error
+	if w.pool, err = pgxpool.NewWithConfig(w.Context(), config); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(w.pool.Close)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		dead = true
+		for _, conn := range open {
+			conn.Close() //nolint:errcheck // that is the point
+		}
+	}
+}
+
 func TestRelay_AnIdleRelayLooksWithOneStatement(t *testing.T) {
 	statements := &statements{}
 	w := newTracedWorld(t, statements)
@@ -875,22 +997,15 @@ func (w *world) walPosition() (position string) {
 }
 
 func TestRelay_WakesAtACommit(t *testing.T) {
-	w := newWorld(t)
+	statements := &statements{}
+	w := newTracedWorld(t, statements)
 	broker := w.kafka(0)
-	relay := outbox.NewRelay(w.pool, table, w.publisher(broker.Brokers()), outbox.RelayConfig{
-		BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second, Refused: kafka.Refused,
-	}, w, slog.New(w.log))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- relay.Run(ctx) }()
+	relay, _, _ := w.relayWith(w.publisher(broker.Brokers()), outbox.RelayConfig{BatchSize: 100, PollInterval: time.Hour, ShutdownGrace: time.Second})
+	w.eventually("it has looked once", func() bool { return len(statements.all()) > 0 })
 	writer := outbox.NewWriter(table, "pin/crm", relay.Wake)
 	w.write(t.Context(), about(1, 1))
 	writer.Committed()
 	w.empty()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }
 
 func TestMeasure_CountsWhatWaitsAndSinceWhen(t *testing.T) {

@@ -41,8 +41,8 @@ func TestServe_AnIdleWorkerAsksSeldomAndWritesNothing(t *testing.T) {
 		begin, before := observe(t, elsewhere, database), asked.Load()
 		end := begin
 		for range 5 {
-			last := end.look
-			eventually(t, "the relay looks", func() bool {
+			last := end.at
+			eventually(t, "each of the three relays looks", func() bool {
 				end = observe(t, elsewhere, database)
 				return end.look.After(last)
 			})
@@ -77,14 +77,16 @@ type observation struct {
 	at           time.Time
 	transactions int // each query of an idle worker is one
 	wal          string
-	look         time.Time // when the relay last looked
+	look         time.Time // since when each of the three relays has looked
 }
 
 func observe(t *testing.T, conn *pgx.Conn, database string) (o observation) {
 	t.Helper()
 	err := conn.QueryRow(t.Context(), `SELECT clock_timestamp(), d.xact_commit + d.xact_rollback, pg_current_wal_insert_lsn()::text,
-			(SELECT coalesce(max(a.query_start), 'epoch') FROM pg_stat_activity AS a
-			WHERE a.datname = d.datname AND a.query LIKE '%WITH RECURSIVE lane%')
+			(SELECT CASE count(*) WHEN 3 THEN min(looks.last) ELSE 'epoch' END FROM (
+				SELECT max(a.query_start) AS last FROM pg_stat_activity AS a
+				WHERE a.datname = d.datname AND a.query LIKE '%WITH RECURSIVE lane%'
+				GROUP BY substring(a.query FROM '"(\w+)"."outbox"')) AS looks)
 		FROM pg_stat_database AS d WHERE d.datname = $1`, database).Scan(&o.at, &o.transactions, &o.wal, &o.look)
 	if err != nil {
 		t.Fatal(err)
