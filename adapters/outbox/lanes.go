@@ -38,7 +38,8 @@ type lanes struct {
 }
 
 // waiting returns the lanes that have messages: a jump over the primary key from one lane to
-// the next, whatever the number of messages.
+// the next, whatever the number of messages. It is planned each time: a plan from when the outbox
+// was empty would read all of it for each lane.
 func (q lanes) waiting(ctx context.Context) ([]lane, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -53,7 +54,7 @@ func (q lanes) waiting(ctx context.Context) ([]lane, error) {
 				ORDER BY topic, shard LIMIT 1
 			) AS next
 		)
-		SELECT topic, shard FROM lane`)
+		SELECT topic, shard FROM lane`, pgx.QueryExecModeExec)
 	if err == nil {
 		var found []lane
 		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (l lane, err error) {
@@ -70,9 +71,11 @@ func (q lanes) waiting(ctx context.Context) ([]lane, error) {
 const statementTimeout = 30 * time.Second
 
 // beginRound is sent whole: a pooler in transaction mode keeps no session. A round is idle while
-// it waits for Kafka, and the server's own patience with that may be short.
+// it waits for Kafka, and the server's own patience with that may be short. A lane is read by its
+// index: plans outlive an outbox that was empty when they were made.
 var beginRound = fmt.Sprintf("begin isolation level read committed; set local statement_timeout = %d; "+
-	"set local idle_in_transaction_session_timeout = %d", statementTimeout.Milliseconds(), (10 * time.Minute).Milliseconds())
+	"set local idle_in_transaction_session_timeout = %d; set local enable_seqscan = off",
+	statementTimeout.Milliseconds(), (10 * time.Minute).Milliseconds())
 
 func (q lanes) begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)

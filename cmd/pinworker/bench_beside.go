@@ -24,9 +24,9 @@ type benchBeside struct {
 }
 
 func (b *benchJobs) beside(ctx context.Context, databaseURL string) (result benchBeside, err error) {
-	const each, cycles = 20, 300
+	const each = 20
 	asOf := benchDay(1000)
-	if err := b.exec(ctx, bench.Statement("fill_reminders"), 2*each*cycles*b.rounds, asOf); err != nil {
+	if err := b.exec(ctx, bench.Statement("fill_reminders"), 2*each*cyclesInARound*b.rounds, asOf); err != nil {
 		return result, err
 	}
 	calendarDB, err := openBench(databaseURL)
@@ -38,26 +38,7 @@ func (b *benchJobs) beside(ctx context.Context, databaseURL string) (result benc
 		Reminders: postgres.NewCalendar(calendarDB, benchWriter("calendar")).DueReminders, Clock: time.Now,
 		Limits: cycle.Limits{BatchSize: each, MaxBatches: 1, Interval: time.Minute},
 	}
-	tick := cycle.Tick{AsOf: asOf}
-	// measure runs cycles with a pause between them, no more of them once until is closed.
-	measure := func(took []float64, until <-chan struct{}) ([]float64, error) {
-		for range cycles {
-			tick.Run = ports.NewRunID()
-			began := time.Now()
-			done, err := reminders.Run(ctx, tick)
-			if err != nil {
-				return nil, err
-			}
-			took = append(took, time.Since(began).Seconds()*1000)
-			tick.After = done.Next
-			select {
-			case <-until:
-				return took, nil
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-		return took, nil
-	}
+	cycles := reminderCycles{job: reminders, tick: cycle.Tick{AsOf: asOf}}
 	var alone, beside []float64
 	for range b.rounds {
 		if err := b.exec(ctx, bench.Statement("fill_leads"), b.due, asOf); err != nil {
@@ -68,9 +49,11 @@ func (b *benchJobs) beside(ctx context.Context, databaseURL string) (result benc
 				return result, err
 			}
 		}
-		if alone, err = measure(alone, nil); err != nil {
+		took, err := cycles.measure(ctx, nil)
+		if err != nil {
 			return result, err
 		}
+		alone = append(alone, took...)
 		drained, failed := make(chan struct{}), error(nil)
 		go func() {
 			defer close(drained)
@@ -80,15 +63,45 @@ func (b *benchJobs) beside(ctx context.Context, databaseURL string) (result benc
 			}
 			_, failed = leads.Run(ctx, cycle.Tick{Run: ports.NewRunID(), AsOf: asOf})
 		}()
-		beside, err = measure(beside, drained)
+		took, err = cycles.measure(ctx, drained)
 		<-drained
 		if err := errors.Join(err, failed); err != nil {
 			return result, err
 		}
+		beside = append(beside, took...)
 	}
 	result = benchBeside{Cycles: len(beside), AloneP99: round3(p99(alone)), BesideP99: round3(p99(beside))}
 	result.Ratio = round3(result.BesideP99 / result.AloneP99)
 	return result, nil
+}
+
+// reminderCycles goes on where its last cycle ended.
+type reminderCycles struct {
+	job  appcalendar.DispatchReminders
+	tick cycle.Tick
+}
+
+const cyclesInARound = 300
+
+// measure runs a round's cycles with a pause between them, no more of them once until is closed,
+// and says how many milliseconds each took.
+func (c *reminderCycles) measure(ctx context.Context, until <-chan struct{}) (took []float64, err error) {
+	for range cyclesInARound {
+		c.tick.Run = ports.NewRunID()
+		began := time.Now()
+		done, err := c.job.Run(ctx, c.tick)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began).Seconds()*1000)
+		c.tick.After = done.Next
+		select {
+		case <-until:
+			return took, nil
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return took, nil
 }
 
 func p99(took []float64) float64 {
