@@ -132,6 +132,9 @@ func (d observed[A, E]) Transition(ctx context.Context, claim ports.Claim, rule 
 	tell := func(level slog.Level, what line, tenant ids.TenantID, fields ...field) {
 		fields = append(fields, id("TenantId", tenant))
 		log.tell(level, what, fields...)
+		if !span.IsRecording() {
+			return
+		}
 		attributes := make([]attribute.KeyValue, 0, len(fields))
 		for _, f := range fields {
 			attributes = append(attributes, attribute.String(f.attr.Key, f.attr.Value.String()))

@@ -67,6 +67,7 @@ func serve(ctx context.Context, s settings.Settings, w *worker) error {
 	})
 	loops.Go(func() error {
 		<-ctx.Done()
+		w.stopBy = time.Now().Add(w.grace)
 		w.log.Info("worker is stopping: what is in hand is finished or rolled back")
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

@@ -40,7 +40,11 @@ type worker struct {
 	metrics   *prometheus.Registry
 	sinks     telemetry.Sinks
 	outboxes  *telemetry.Outbox
+	tracing   *sdktrace.TracerProvider
 	publisher *kafka.Publisher // of all relays; nil where there are none
+
+	grace  time.Duration // how long a stop may take
+	stopBy time.Time     // zero until told to stop
 
 	contexts []*boundedContext
 	// The operations that race against the jobs, for the demo, the simulator and tests.
@@ -88,10 +92,17 @@ func newWorker(s settings.Settings, logs io.Writer, contexts ...string) (*worker
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{log: log, metrics: prometheus.NewRegistry()}
+	w := &worker{log: log, metrics: prometheus.NewRegistry(), grace: s.Relay.ShutdownGrace}
+	w.tracing, err = telemetry.NewTracerProvider(telemetry.Tracing{
+		Endpoint: s.Tracing.Endpoint, SampleRatio: s.Tracing.SampleRatio, Version: version(),
+		Batch: max(s.ReminderDispatch.BatchSize, s.ExpirePromotions.BatchSize, s.LeadExpiration.BatchSize, s.AppointmentTimeout.ItemsPerTransaction),
+	}, log)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
 	w.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	w.sinks = telemetry.Sinks{
-		Log: log, Tracer: sdktrace.NewTracerProvider().Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
+		Log: log, Tracer: w.tracing.Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
 	w.outboxes = telemetry.NewOutbox(w.metrics)
 	if len(contexts) == 0 {
@@ -315,8 +326,18 @@ func openDatabase(s settings.Settings, url string) (*postgres.DB, error) {
 	})
 }
 
+// flushFor is how long the last spans may take to be sent, of what a stop's grace has left.
+const flushFor = 5 * time.Second
+
 // close gives back what the worker took, Kafka's client last.
 func (w *worker) close() error {
+	by := time.Now().Add(min(w.grace, flushFor))
+	if !w.stopBy.IsZero() && w.stopBy.Before(by) {
+		by = w.stopBy
+	}
+	flushing, cancel := context.WithDeadline(context.Background(), by)
+	defer cancel()
+	w.tracing.Shutdown(flushing) //nolint:errcheck // what is not sent by then is lost, and nothing else
 	var err error
 	for _, c := range w.contexts {
 		err = errors.Join(err, c.close())

@@ -52,6 +52,10 @@ type Settings struct {
 		Level  slog.Level
 		Format string
 	}
+	Tracing struct {
+		Endpoint    string
+		SampleRatio float64
+	}
 }
 
 // Job is what is set of a job.
@@ -261,6 +265,16 @@ var table = slices.Concat([]setting{
 		about: "how it is logged, on standard error",
 		set:   func(s *Settings, v string) bool { s.Log.Format = v; return v == "json" || v == "text" },
 	},
+	{
+		key: "tracing.endpoint", allowed: "a URL, http://host:port or https://host:port, with a path or without, and without a user",
+		about: "the OTLP receiver (over HTTP) that spans are sent to, none where it is not set; without a path, /v1/traces",
+		set:   func(s *Settings, v string) bool { return otlp(v, &s.Tracing.Endpoint) },
+	},
+	{
+		key: "tracing.sample_ratio", fallback: "1", allowed: "a number from 0 to 1",
+		about: "the share of cycles that are traced; messages tell it to whoever reads them",
+		set:   func(s *Settings, v string) bool { return ratio(v, &s.Tracing.SampleRatio) },
+	},
 })
 
 func contextDatabase(name string) setting {
@@ -335,6 +349,25 @@ func number(text string, low, high int, to *int) bool {
 func boolean(text string, to *bool) bool {
 	*to = text == "true"
 	return text == "true" || text == "false"
+}
+
+func ratio(text string, to *float64) bool {
+	r, err := strconv.ParseFloat(text, 64)
+	*to = r
+	return err == nil && r >= 0 && r <= 1
+}
+
+// otlp takes a receiver's URL. What the exporter would leave out of it, as a user, is not allowed.
+func otlp(text string, to *string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery+u.Fragment != "" {
+		return false
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	*to = u.String()
+	return true
 }
 
 // timeSpan is .NET's form of a duration, [d.]hh:mm:ss.

@@ -304,3 +304,31 @@ func TestLoad_DemandsTheDatabasesThatAreUsed(t *testing.T) {
 		t.Errorf("problems %q", got)
 	}
 }
+
+func TestLoad_SpansGoToAReceiverOfOTLP(t *testing.T) {
+	if s, _ := load(t, settings.Sources{}); s.Tracing.Endpoint != "" || s.Tracing.SampleRatio != 1 {
+		t.Errorf("tracing %+v; want none to be sent", s.Tracing)
+	}
+	for given, want := range map[string]string{
+		"http://collector:4318":              "http://collector:4318/v1/traces",
+		"https://collector/":                 "https://collector/v1/traces",
+		"https://collector:4318/otlp/traces": "https://collector:4318/otlp/traces",
+	} {
+		s, _ := load(t, settings.Sources{Environ: []string{"PINWORKER_TRACING_ENDPOINT=" + given, "PINWORKER_TRACING_SAMPLE_RATIO=0.25"}})
+		if s.Tracing.Endpoint != want || s.Tracing.SampleRatio != 0.25 {
+			t.Errorf("tracing %+v; want %s and a quarter", s.Tracing, want)
+		}
+	}
+	for _, given := range []string{"collector:4318", "grpc://collector:4317", "http://", "http://pin:hunter2@collector", "http://collector?tenant=pin", ""} {
+		if got := refused(t, settings.Sources{Flags: []string{"tracing.endpoint=" + given}}); len(got) != 1 || !strings.HasPrefix(got[0], "tracing.endpoint") ||
+			!strings.HasSuffix(got[0], "(--set): allowed is a URL, http://host:port or https://host:port, with a path or without, and without a user") {
+			t.Errorf("endpoint %q: %q", given, got)
+		}
+	}
+	for _, given := range []string{"-0.1", "1.5", "NaN", "all"} {
+		if got := refused(t, settings.Sources{Flags: []string{"tracing.sample_ratio=" + given}}); len(got) != 1 ||
+			got[0] != `tracing.sample_ratio = "`+given+`" (--set): allowed is a number from 0 to 1` {
+			t.Errorf("ratio %q: %q", given, got)
+		}
+	}
+}
