@@ -48,6 +48,17 @@ func NewOutbox(registry prometheus.Registerer) *Outbox {
 	return o
 }
 
+// Carries shows what is counted of topics from the start, at zero: a rate does not see what a series
+// begins with.
+func (o *Outbox) Carries(topics ...string) {
+	for _, topic := range topics {
+		o.published.WithLabelValues(topic)
+		o.errors.WithLabelValues(topic, "permanent")
+		o.errors.WithLabelValues(topic, "transient")
+		o.dueToAck.WithLabelValues(topic)
+	}
+}
+
 // Published implements outbox.Observer.
 func (o *Outbox) Published(topic string, n int, lags []time.Duration) {
 	o.published.WithLabelValues(topic).Add(float64(n))

@@ -47,15 +47,17 @@ func NewJobs(registry prometheus.Registerer) *Jobs {
 		return g
 	}
 	return &Jobs{
-		lastSuccess: gauge("job_last_success_timestamp_seconds", "When a cycle of the job last succeeded."),
+		lastSuccess: gauge("job_last_success_timestamp_seconds", "When a cycle of the job last succeeded; 0 where none has since the start."),
 		interval:    gauge("job_interval_seconds", "The interval that the job is set to."),
 		oldest:      gauge("job_oldest_due_age_seconds", "For how long the oldest item that is due has been so; 0 where none is."),
 		quarantine:  gauge("job_quarantined", "Items that are due, keep failing, and are held back for longer and longer."),
 	}
 }
 
-// Interval tells a job's setting, so that alerts follow it.
+// Interval tells a job's setting, so that alerts follow it, and that no cycle has succeeded yet: of a
+// job that never succeeds there would be nothing to see.
 func (j *Jobs) Interval(job ports.Job, interval time.Duration) {
+	j.lastSuccess.WithLabelValues(string(job))
 	j.interval.WithLabelValues(string(job)).Set(interval.Seconds())
 }
 

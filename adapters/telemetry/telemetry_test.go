@@ -12,10 +12,21 @@ import (
 	"github.com/pin-platform/pinworker/adapters/telemetry"
 )
 
-func TestJobs_TellTheInterval(t *testing.T) {
+func TestJobs_TellTheIntervalAndThatNoCycleHasSucceededYet(t *testing.T) {
 	o := leadExpiration(t)
 	o.sinks.Jobs.Interval(o.job, time.Hour)
-	o.wantMetrics(map[string]float64{o.labelled("job_interval_seconds"): 3600})
+	o.wantMetrics(map[string]float64{
+		o.labelled("job_interval_seconds"): 3600, o.labelled("job_last_success_timestamp_seconds"): 0,
+	})
+}
+
+func TestOutbox_ShowsWhatIsCountedOfATopicBeforeThereIsAny(t *testing.T) {
+	o := leadExpiration(t)
+	telemetry.NewOutbox(o.registry).Carries("leads")
+	o.wantMetrics(map[string]float64{
+		`outbox_published_total{topic="leads"}`: 0, `outbox_due_to_ack_seconds_count{topic="leads"}`: 0,
+		`outbox_publish_errors_total{kind="permanent",topic="leads"}`: 0, `outbox_publish_errors_total{kind="transient",topic="leads"}`: 0,
+	})
 }
 
 func TestNewLogger_TellsAnErrorsTextWithoutItsStack(t *testing.T) {

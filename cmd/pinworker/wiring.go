@@ -136,6 +136,7 @@ func (w *worker) addRelays(s settings.Settings) error {
 		return &exitError{exitUsage, err}
 	}
 	for _, c := range w.contexts {
+		w.outboxes.Carries(published.TopicsOf[c.name]...)
 		c.relay = outbox.NewRelay(c.db.Pool, c.table, w.publisher, outbox.RelayConfig{
 			BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval,
 			ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused,
