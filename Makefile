@@ -1,11 +1,14 @@
 # Shorthands; README and .ci/run use the commands themselves.
-.PHONY: test demo generate lint ci golden
+.PHONY: test demo build generate lint ci golden
 
 test:
 	go test ./...
 
 demo:
 	go run ./cmd/pinworker demo
+
+build: ## bin/pinworker: static, and the same wherever the same commit is built with the same Go
+	CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w' -o bin/pinworker ./cmd/pinworker
 
 generate: ## sqlc, from sql/queries; the result is committed
 	go run github.com/sqlc-dev/sqlc/cmd/sqlc@v1.31.1 generate

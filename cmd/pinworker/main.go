@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // an image from scratch has no time zones of its own
 
 	"github.com/spf13/cobra"
 
