@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+)
+
+// terminal is where an operator types: a shell with pinworker, psql and the variables that
+// docs/runbooks/README.md names.
+type terminal struct {
+	*platform
+	folder string
+	env    map[string]string
+	known  map[string]string // what the page's placeholders stand for
+}
+
+func newTerminal(p *platform) *terminal {
+	p.Helper()
+	program, err := os.Executable()
+	p.must(err)
+	k := &terminal{platform: p, folder: p.TempDir(), known: make(map[string]string)}
+	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, program)
+	p.must(os.WriteFile(filepath.Join(k.folder, "pinworker"), []byte(script), 0o755))
+	worker := fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(p.T))
+	k.env = map[string]string{
+		"PATH": k.folder + ":" + os.Getenv("PATH"), "HOME": k.folder, "TMPDIR": k.folder,
+		"PINWORKER_DATABASE_URL": p.url, "PINWORKER_KAFKA_BROKERS": "127.0.0.1:1", "PINWORKER_HTTP_LISTEN": worker,
+		"OWNER_URL": p.context("crm").db.Pool.Config().ConnString(), "WORKER": worker, "LOGS": "cat serve.log",
+	}
+	return k
+}
+
+// run types a command, whose placeholders are known, and returns what it printed.
+func (k *terminal) run(command string) string {
+	k.Helper()
+	for word, value := range k.known {
+		command = strings.ReplaceAll(command, word, value)
+	}
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir, cmd.SysProcAttr = k.folder, &syscall.SysProcAttr{Setpgid: true}
+	for name, value := range k.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var output lockedBuffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	k.must(cmd.Start())
+	k.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) //nolint:errcheck // only what went on in the background is left
+	cmd.Wait()                                                            //nolint:errcheck // what it printed is what counts
+	return output.String()
+}
+
+// follow does what the page says of a cause: looks, finds its row the first that fits, mends, and sees it
+// mended. What the page says that the first look shows, it shows where its first row is the cause.
+func (k *terminal) follow(r runbook, cause string) {
+	k.Helper()
+	look := ""
+	for _, t := range r.firstLook {
+		output := k.run(t.command)
+		if cause == r.causes[0].name {
+			k.wantShown(t, output)
+		}
+		look += flat(output)
+	}
+	found := slices.IndexFunc(r.causes, func(s symptom) bool { return k.has(look, s.seen) })
+	if found < 0 || r.causes[found].name != cause {
+		k.Fatalf("row %d of the causes is the first that fits what the first look shows:\n%s", found+1, look)
+	}
+	for _, t := range r.mend[cause] {
+		k.wantShown(t, k.run(t.command))
+	}
+	for _, t := range r.mended {
+		output := ""
+		k.Cleanup(func() {
+			if k.Failed() {
+				k.Logf("$ %s\nshows in the end\n%s", t.command, output)
+			}
+		})
+		eventually(k.T, "$ "+t.command+"\n"+strings.Join(t.shows, "\n"), func() bool {
+			output = k.run(t.command)
+			return fits(output, t.shows, k.known)
+		})
+	}
+}
+
+func (k *terminal) wantShown(t typed, output string) {
+	k.Helper()
+	if t.shows != nil && !fits(output, t.shows, k.known) {
+		k.Fatalf("$ %s\nshows\n%s\nand the page says\n%s\n%v", t.command, output, strings.Join(t.shows, "\n"), k.known)
+	}
+}
+
+// has reports whether the look has all these parts of lines, and learns what their placeholders stand for.
+func (k *terminal) has(look string, parts []string) bool {
+	values := maps.Clone(k.known)
+	for _, part := range parts {
+		if !search(`(?m)`, part, ``, look, values) {
+			return false
+		}
+	}
+	maps.Copy(k.known, values)
+	return true
+}
+
+// situation brings about what a cause of a runbook is about.
+type situation struct {
+	page, cause string
+	given       func(k *terminal)
+	then        func(k *terminal) // what must be so once it is mended, beside what the page shows
+}
+
+// Each cause of each page has a situation, and each situation a cause.
+func TestRunbooks_WhatTheySayIsShownAndMendsEachCause(t *testing.T) {
+	for _, program := range []string{"bash", "psql", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("an operator has " + program + ": " + err.Error())
+		}
+	}
+	pages, err := filepath.Glob("../../docs/runbooks/*-*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	situations := slices.Concat(leadExpirationSituations)
+	for _, path := range pages {
+		page := strings.TrimSuffix(filepath.Base(path), ".md")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, wrong := readRunbook(string(text))
+		for _, w := range wrong {
+			t.Errorf("%s: %s", page, w)
+		}
+		var causes, proved []string
+		for _, c := range r.causes {
+			causes = append(causes, c.name)
+		}
+		for _, s := range situations {
+			if s.page == page {
+				proved = append(proved, s.cause)
+			}
+		}
+		slices.Sort(causes)
+		slices.Sort(proved)
+		if mends := slices.Sorted(maps.Keys(r.mend)); !slices.Equal(causes, mends) || !slices.Equal(causes, proved) {
+			t.Errorf("%s: its causes are %q, mended are %q, proved %q", page, causes, mends, proved)
+		}
+		for _, s := range situations {
+			if s.page != page {
+				continue
+			}
+			t.Run(page+"/"+s.cause, func(t *testing.T) {
+				k := newTerminal(newPlatform(t))
+				s.given(k)
+				k.follow(r, s.cause)
+				s.then(k)
+			})
+		}
+	}
+}
