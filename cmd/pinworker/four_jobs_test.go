@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/published"
@@ -139,7 +138,7 @@ func (p *platform) unpublished() int {
 
 func (p *platform) wantInKafka(broker embeddedtest.Broker, want map[string]int) {
 	p.Helper()
-	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.Topics...)
+	records, err := readBack(p.Context(), broker.Brokers(), published.Topics...)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/opshttp"
 	"github.com/pin-platform/pinworker/adapters/portstest"
@@ -111,7 +110,7 @@ func TestServe_ADueLeadReachesKafka(t *testing.T) {
 // subject.
 func (p *platform) wantPublished(broker embeddedtest.Broker, leads []crm.Registration) {
 	p.Helper()
-	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
+	records, err := readBack(p.Context(), broker.Brokers(), published.TopicLeadExpired)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -171,7 +170,7 @@ func TestServe_KafkaAwayForAWholeCycle(t *testing.T) {
 
 func (p *platform) wantPublishedAtLeast(broker embeddedtest.Broker, distinct int) {
 	p.Helper()
-	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
+	records, err := readBack(p.Context(), broker.Brokers(), published.TopicLeadExpired)
 	if err != nil {
 		p.Fatal(err)
 	}

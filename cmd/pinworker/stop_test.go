@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/app/published"
 )
@@ -162,7 +161,7 @@ func (p *platform) messages(broker embeddedtest.Broker) (distinct, sent int) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	records, err := embedded.ReadAll(p.Context(), broker.Brokers(), published.TopicLeadExpired)
+	records, err := readBack(p.Context(), broker.Brokers(), published.TopicLeadExpired)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -468,6 +468,11 @@ var seeded = map[string]struct {
 		r.Value = []byte(strings.Replace(string(r.Value), `"Reason":"Expired"`, `"Reason":"Declined"`, 1))
 		return l
 	}, "Reason is Declined, and should be Expired", 1},
+	"a message that breaks its contract": {func(t *testing.T, e *Evidence) *life {
+		l := e.last(t, "LeadExpired", true, nil)
+		delete(e.record(t, l.id).Headers, "content-type")
+		return l
+	}, "breaks its contract", 1},
 	"a message that nothing leads to": {func(t *testing.T, e *Evidence) *life {
 		l := e.last(t, "LeadExpired", true, nil)
 		again := *e.record(t, l.id)

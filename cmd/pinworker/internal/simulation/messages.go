@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/app/published"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/contracts"
 	"github.com/pin-platform/pinworker/domain/calendar"
 	"github.com/pin-platform/pinworker/domain/crm"
 	"github.com/pin-platform/pinworker/domain/promotion"
@@ -151,6 +152,9 @@ func (c *checker) read(expected map[address]*announcement) {
 		}
 		partitions[key] = r.Partition
 
+		if err := contracts.Check(r.Topic, r.Key, r.Headers, r.Value); err != nil {
+			against("%v", err)
+		}
 		counts := c.report.Messages[r.Topic]
 		counts.Read++
 		version, _ := strconv.Atoi(r.Headers["ce_aggregateversion"])

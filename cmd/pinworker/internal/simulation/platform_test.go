@@ -126,7 +126,8 @@ func keep[A eventsourcing.State[A, E], E eventsourcing.Event](
 			Topic: m.Topic, Partition: int32(hash.Sum32() % 8), Offset: int64(len(j.records)), Key: m.Key, Value: m.Payload, Headers: map[string]string{
 				"ce_id": m.ID.String(), "ce_type": m.Topic, "ce_source": "pin/" + contextOf[m.AggregateType], "ce_subject": m.Subject.String(),
 				"ce_correlationid": run.String(), "ce_tenantid": m.Tenant.String(), "ce_aggregatetype": m.AggregateType,
-				"ce_aggregateversion": strconv.Itoa(m.AggregateVersion),
+				"ce_aggregateversion": strconv.Itoa(m.AggregateVersion), "ce_contractversion": strconv.Itoa(m.ContractVersion),
+				"content-type": "application/json", "ce_specversion": "1.0", "ce_partitionkey": m.Key, "ce_time": m.OccurredAt.Format(time.RFC3339Nano),
 			},
 		})
 	}
