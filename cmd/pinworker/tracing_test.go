@@ -18,7 +18,6 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/app/published"
 )
@@ -125,7 +124,7 @@ func TestTracing_ACyclesSpansReachTheReceiverAndItsMessagesCarryThemOn(t *testin
 		}
 	}
 
-	records, err := embedded.ReadAll(t.Context(), broker.Brokers(), published.TopicLeadExpired)
+	records, err := readBack(t.Context(), broker.Brokers(), published.TopicLeadExpired)
 	p.must(err)
 	consumer := sdktrace.NewTracerProvider().Tracer("notifications")
 	for _, record := range records {
