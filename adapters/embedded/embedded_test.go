@@ -99,6 +99,41 @@ func TestStartPostgres_AFolderThatOnlyItsParentMayRemoveIsNoFault(t *testing.T) 
 	empty(t, folder)
 }
 
+func TestPostgres_ARestartCrashesTheServerAndWhatWasCommittedIsThere(t *testing.T) {
+	t.Setenv("TMPDIR", openFolder(t))
+	server, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	before := connect()
+	if _, err := before.Exec(t.Context(), "CREATE TABLE kept AS SELECT 1 AS n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Ping(t.Context()); err == nil {
+		t.Error("a connection has outlived it")
+	}
+	after := connect()
+	var rows int
+	if err := after.QueryRow(t.Context(), "SELECT count(*) FROM kept").Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+	after.Close(t.Context()) //nolint:errcheck // the server is about to stop
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	empty(t, os.Getenv("TMPDIR"))
+}
+
 func TestStartPostgres_AVersionThatThereIsNotIsAnError(t *testing.T) {
 	t.Setenv("TMPDIR", openFolder(t))
 	_, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Version: "7"})

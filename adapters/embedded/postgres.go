@@ -36,9 +36,10 @@ type PostgresConfig struct {
 
 // Postgres is a server of our own, with its data in a folder of its own.
 type Postgres struct {
-	url   string
-	stdin io.Closer
-	done  chan error
+	url     string
+	stdin   io.WriteCloser // of the child that holds it
+	answers chan string    // of the child
+	done    chan error
 }
 
 // URL leads to the server's own database, as its superuser.
@@ -48,6 +49,21 @@ func (p *Postgres) URL() string { return p.url }
 func (p *Postgres) Close() error {
 	p.stdin.Close() //nolint:errcheck // closing a pipe; the child's exit is what counts
 	return <-p.done
+}
+
+// restartOrder is what a child is told to crash and restart its server by.
+const restartOrder = "restart"
+
+// Restart crashes the server, as PostgreSQL's immediate mode does, and returns once it has recovered and
+// answers again.
+func (p *Postgres) Restart() error {
+	if _, err := fmt.Fprintln(p.stdin, restartOrder); err != nil {
+		return fmt.Errorf("restart PostgreSQL: %w", err)
+	}
+	if answer := <-p.answers; answer != restartOrder {
+		return fmt.Errorf("restart PostgreSQL: %s", answer)
+	}
+	return nil
 }
 
 // childEnv holds the orders of a child process.
@@ -123,16 +139,17 @@ func startPostgres(ctx context.Context, config PostgresConfig) (*Postgres, error
 		os.RemoveAll(folder) //nolint:errcheck // the error of the start is the one to tell
 		return nil, err
 	}
-	p := &Postgres{stdin: stdin, done: make(chan error, 1)}
-	answered := make(chan string, 1)
+	p := &Postgres{stdin: stdin, answers: make(chan string, 1), done: make(chan error, 1)}
 	go func() {
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		answered <- strings.TrimSpace(line)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			p.answers <- lines.Text()
+		}
+		close(p.answers)
 		err := child.Wait()
 		p.done <- errors.Join(err, os.RemoveAll(folder)) // where the child could not
 	}()
 	select {
-	case p.url = <-answered:
+	case p.url = <-p.answers:
 	case <-ctx.Done():
 		return nil, errors.Join(ctx.Err(), p.Close())
 	}
@@ -184,10 +201,10 @@ func (o orders) serve() error {
 		Logger(log).
 		StartTimeout(time.Minute).
 		StartParameters(o.Config.parameters())
-	release := func() {}
-	if bin := installed(o.Config.Version); bin != "" {
+	bin, release := installed(o.Config.Version), func() {}
+	if bin != "" {
 		config = config.BinariesPath(bin)
-	} else if config, release, err = o.fetched(config); err != nil {
+	} else if config, bin, release, err = o.fetched(config); err != nil {
 		return err
 	}
 	server := embeddedpostgres.NewDatabase(config)
@@ -199,8 +216,24 @@ func (o orders) serve() error {
 	if _, err := fmt.Fprintf(os.Stdout, "postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable\n", port); err != nil {
 		return errors.Join(err, server.Stop())
 	}
-	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // its end is what is waited for
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); { // its end is what is waited for
+		answer := orders.Text()
+		if err := o.restart(bin); err != nil {
+			answer = strings.ReplaceAll(err.Error(), "\n", " ")
+		}
+		fmt.Fprintln(os.Stdout, answer) //nolint:errcheck // whoever asked may have ended; then its orders do
+	}
 	return server.Stop()
+}
+
+// restart has pg_ctl do it: the options are those of the first start.
+func (o orders) restart(bin string) error {
+	out, err := exec.Command(filepath.Join(bin, "bin", "pg_ctl"), "restart", "-w", "-m", "immediate",
+		"-D", filepath.Join(o.Folder, "data"), "-l", filepath.Join(o.Folder, "log")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 func (c PostgresConfig) parameters() map[string]string {
@@ -226,23 +259,24 @@ var fetchable = map[string]embeddedpostgres.PostgresVersion{
 
 // fetched prepares to fetch the programs, or to take them from the cache. Several processes
 // share it: one at a time fills it, until release.
-func (o orders) fetched(config embeddedpostgres.Config) (_ embeddedpostgres.Config, release func(), _ error) {
+func (o orders) fetched(config embeddedpostgres.Config) (_ embeddedpostgres.Config, bin string, release func(), _ error) {
 	version, ok := fetchable[o.Config.Version]
 	if !ok {
-		return config, nil, fmt.Errorf("PostgreSQL %s is neither installed nor can it be fetched", o.Config.Version)
+		return config, "", nil, fmt.Errorf("PostgreSQL %s is neither installed nor can it be fetched", o.Config.Version)
 	}
 	cache := filepath.Join(o.Cache, string(version))
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return config, nil, err
+		return config, "", nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return config, nil, err
+		return config, "", nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return config, nil, err
+		return config, "", nil, err
 	}
-	return config.Version(version).CachePath(cache).BinariesPath(filepath.Join(cache, "programs")),
+	bin = filepath.Join(cache, "programs")
+	return config.Version(version).CachePath(cache).BinariesPath(bin), bin,
 		func() { lock.Close() }, nil //nolint:errcheck // it was only read
 }
 

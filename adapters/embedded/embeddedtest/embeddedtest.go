@@ -37,10 +37,15 @@ func Main(m *testing.M) {
 var running *embedded.Postgres
 
 // server starts with the first test that needs it.
-var server = sync.OnceValues(func() (*embedded.Postgres, error) {
+var server = sync.OnceValues(func() (_ *embedded.Postgres, err error) {
+	running, err = start(embedded.PostgresConfig{Version: os.Getenv("PINWORKER_TEST_POSTGRES")})
+	return running, err
+})
+
+// start starts a server with a database that has all tables, and the worker's login.
+func start(config embedded.PostgresConfig) (*embedded.Postgres, error) {
 	ctx := context.Background()
-	var err error
-	running, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: os.Getenv("PINWORKER_TEST_POSTGRES")})
+	started, err := embedded.StartPostgres(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +53,34 @@ var server = sync.OnceValues(func() (*embedded.Postgres, error) {
 		"CREATE DATABASE migrated",
 		"CREATE ROLE worker LOGIN PASSWORD 'worker'",
 	} {
-		if err := execute(ctx, running.URL(), statement); err != nil {
-			return nil, err
+		if err := execute(ctx, started.URL(), statement); err != nil {
+			return started, err
 		}
 	}
-	migrated := databaseURL("migrated")
+	migrated := databaseURL(started, "migrated")
 	if err := Migrate(ctx, migrated); err != nil {
-		return nil, err
+		return started, err
 	}
-	return running, execute(ctx, migrated, roles.Pinworker+"; GRANT pinworker TO worker")
-})
+	return started, execute(ctx, migrated, roles.Pinworker+"; GRANT pinworker TO worker")
+}
+
+// OwnServer starts a server that a test may crash, and returns it with the URL of a database that has
+// all tables. What is committed there is on disk.
+func OwnServer(t testing.TB) (own *embedded.Postgres, databaseOfIts string) {
+	t.Helper()
+	own, err := start(embedded.PostgresConfig{Version: os.Getenv("PINWORKER_TEST_POSTGRES"), Durable: true})
+	if own != nil {
+		t.Cleanup(func() {
+			if err := own.Close(); err != nil {
+				t.Error("stop PostgreSQL:", err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own, databaseURL(own, "migrated")
+}
 
 // Migrate brings a database's schema up to date, the platform's tables included.
 func Migrate(ctx context.Context, databaseURL string) error {
@@ -143,7 +166,7 @@ func create(t testing.TB, template string) string {
 	if err := execute(t.Context(), running.URL(), "CREATE DATABASE "+name+template); err != nil {
 		t.Fatal(err)
 	}
-	return databaseURL(name)
+	return databaseURL(running, name)
 }
 
 func execute(ctx context.Context, databaseURL, statement string) error {
@@ -156,8 +179,8 @@ func execute(ctx context.Context, databaseURL, statement string) error {
 	return err
 }
 
-func databaseURL(name string) string {
-	u, err := url.Parse(running.URL())
+func databaseURL(of *embedded.Postgres, name string) string {
+	u, err := url.Parse(of.URL())
 	if err != nil {
 		panic(err) // we made it
 	}
