@@ -13,6 +13,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/pin-platform/pinworker/sql/migrations"
+	"github.com/pin-platform/pinworker/sql/roles"
 )
 
 // Contexts are the contexts that have a schema, by its name.
@@ -87,6 +88,16 @@ func (m *Migrator) Up(ctx context.Context, set Set) (steps []Migration, err erro
 		return err
 	})
 	return steps, err
+}
+
+// Grant gives the role pinworker what a worker needs of this database, in each context that is in it.
+func (m *Migrator) Grant(ctx context.Context) error {
+	return m.alone(ctx, func() error {
+		if _, err := m.db.ExecContext(ctx, roles.Pinworker); err != nil {
+			return fmt.Errorf("give the role pinworker its rights in %s: %w", m.context, err)
+		}
+		return nil
+	})
 }
 
 // UpAll applies both sets, the platform's first: for a database that is this program's own.

@@ -32,10 +32,16 @@ type migrate struct {
 
 func (m *migrate) up() *cobra.Command {
 	cmd := m.command("up", "Apply what is pending", "create the platform's tables as well, for a new system")
-	cmd.Example = "  pinworker migrate up\n  pinworker migrate up --with-platform-tables"
+	cmd.Example = "  pinworker migrate up --with-role\n  pinworker migrate up --with-platform-tables"
+	var role bool
+	cmd.Flags().BoolVar(&role, "with-role", false, "give the role pinworker its rights as well, as sql/roles/pinworker.sql does")
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		return m.each(m.sets(), "Nothing to do: the schema is up to date.", false, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
-			return db.Up(cmd.Context(), set)
+			steps, err := db.Up(cmd.Context(), set)
+			if err == nil && role && set == postgres.WorkerSet {
+				err = db.Grant(cmd.Context())
+			}
+			return steps, err
 		})
 	})
 	return cmd

@@ -1,6 +1,7 @@
 -- The least that a worker needs, as the group role pinworker: run this as the databases' owner
--- after every `pinworker migrate up`, in each database, then GRANT pinworker TO the login that
--- serves. A context that is not in this database is passed over.
+-- after every `pinworker migrate up`, in each database (`pinworker migrate up --with-role` does
+-- both), then GRANT pinworker TO the login that serves. A context that is not in this database is
+-- passed over. An owner that may create no roles finds it made by somebody who may.
 --
 -- It reads the columns listed here and no others (no names, no notes), changes of a row what its
 -- jobs change, and can neither alter nor delete an event.
@@ -9,10 +10,12 @@ DO $role$
 DECLARE
     context text;
 BEGIN
-    BEGIN
-        CREATE ROLE pinworker NOLOGIN;
-    EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- roles belong to the whole server
-    END;
+    IF to_regrole('pinworker') IS NULL THEN
+        BEGIN
+            CREATE ROLE pinworker NOLOGIN;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- roles belong to the whole server
+        END;
+    END IF;
 
     FOREACH context IN ARRAY ARRAY['calendar', 'promotion', 'crm'] LOOP
         CONTINUE WHEN to_regclass(context || '.goose_worker') IS NULL;
