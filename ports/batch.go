@@ -1,9 +1,10 @@
 // Package ports is all that the application needs of the world: an architect's whole
 // reading list.
 //
-// There are five shapes, and each context names its own instances of them (crm.go):
+// There are six shapes, and each context names its own instances of them (crm.go):
 //
 //   - Due: what a job does to the items whose moment has come, a page at a time.
+//   - Preview: what it would do, for `plan` and `explain`.
 //   - Store: what an operation does to one item, by its id.
 //   - Ledger: rows beside their streams, for `verify`.
 //   - Quarantine: the items that keep failing, for operators.
@@ -63,6 +64,17 @@ func (c Cursor) Compare(d Cursor) int {
 		return byDue
 	}
 	return bytes.Compare(c.ID[:], d.ID[:])
+}
+
+// Before is the place just ahead of another: nothing lies between them. (An id of all zeros is nobody's.)
+func (c Cursor) Before() Cursor {
+	for i := len(c.ID) - 1; i >= 0; i-- {
+		c.ID[i]--
+		if c.ID[i] != 0xff {
+			break
+		}
+	}
+	return c
 }
 
 // Claim says which due items a unit of work may take. What one claim takes, commits together.

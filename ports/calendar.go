@@ -16,6 +16,10 @@ type (
 	// OverdueAppointments are pending appointments by their PendingExpiresAt, each with its slot,
 	// its event and its pending reminders (INV-APT-6).
 	OverdueAppointments = Due[calendar.Booking, calendar.Event]
+	// ReminderPreview is what reminder-dispatch would do.
+	ReminderPreview = Preview[calendar.DueReminder, calendar.Event]
+	// AppointmentPreview is what appointment-timeout would do.
+	AppointmentPreview = Preview[calendar.Booking, calendar.Event]
 )
 
 // What its operations need. All lock in the order appointment, slot, event, reminders.

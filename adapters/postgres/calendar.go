@@ -19,6 +19,9 @@ type Calendar struct {
 	DueReminders ports.DueReminders
 	Overdue      ports.OverdueAppointments
 
+	ReminderPreview    ports.ReminderPreview
+	AppointmentPreview ports.AppointmentPreview
+
 	Slots     ports.Slots
 	Bookable  ports.BookableSlots
 	Bookings  ports.Bookings
@@ -33,13 +36,14 @@ type Calendar struct {
 // NewCalendar returns the calendar context in a database, its messages going to outbox.
 func NewCalendar(db *DB, outbox Outbox) Calendar {
 	s := &schema[calendar.Event]{db: db, name: "calendar", outbox: outbox, save: saveCalendar, codec: calendarCodec}
+	reminders, overdue := &Due[calendar.DueReminder, calendar.Event]{s, polledReminders}, &Due[calendar.Booking, calendar.Event]{s, polledAppointments}
 	return Calendar{
-		DueReminders: &Due[calendar.DueReminder, calendar.Event]{s, polledReminders},
-		Overdue:      &Due[calendar.Booking, calendar.Event]{s, polledAppointments},
-		Slots:        &Store[calendar.SlotID, calendar.AvailabilitySlot, calendar.Event]{s, lockSlot},
-		Bookable:     &Store[calendar.SlotID, calendar.Booking, calendar.Event]{s, lockSlotToBook},
-		Bookings:     &Store[calendar.AppointmentID, calendar.Booking, calendar.Event]{s, lockBooking},
-		Schedules:    &Store[calendar.EventID, calendar.Schedule, calendar.Event]{s, lockSchedule},
+		DueReminders: reminders, ReminderPreview: reminders,
+		Overdue: overdue, AppointmentPreview: overdue,
+		Slots:     &Store[calendar.SlotID, calendar.AvailabilitySlot, calendar.Event]{s, lockSlot},
+		Bookable:  &Store[calendar.SlotID, calendar.Booking, calendar.Event]{s, lockSlotToBook},
+		Bookings:  &Store[calendar.AppointmentID, calendar.Booking, calendar.Event]{s, lockBooking},
+		Schedules: &Store[calendar.EventID, calendar.Schedule, calendar.Event]{s, lockSchedule},
 		SlotLedger: &Ledger[calendar.AvailabilitySlot, calendar.Event]{
 			s, string(calendar.KindSlot),
 			func(ctx context.Context, db dbtx, from idPage) ([]pgtype.UUID, error) {
@@ -133,6 +137,11 @@ var polledReminders = polled[calendar.DueReminder]{
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return calendardb.New(db).CountDueReminders(ctx, calendardb.CountDueRemindersParams(s))
 	},
+	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
+		rows, err := calendardb.New(db).HeldReminders(ctx, calendardb.HeldRemindersParams(p))
+		return heldRows(rows, func(r calendardb.HeldRemindersRow) heldRow { return heldRow(r) }), err
+	},
+	tables: []string{"event_reminders", "calendar_events"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
 		return calendardb.New(db).ReleaseSettledReminders(ctx, asOf)
 	},
@@ -187,6 +196,11 @@ var polledAppointments = polled[calendar.Booking]{
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return calendardb.New(db).CountDueAppointments(ctx, calendardb.CountDueAppointmentsParams(s))
 	},
+	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
+		rows, err := calendardb.New(db).HeldAppointments(ctx, calendardb.HeldAppointmentsParams(p))
+		return heldRows(rows, func(r calendardb.HeldAppointmentsRow) heldRow { return heldRow(r) }), err
+	},
+	tables: []string{"appointments", "availability_slots", "calendar_events", "event_reminders"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
 		return calendardb.New(db).ReleaseSettledAppointments(ctx, asOf)
 	},

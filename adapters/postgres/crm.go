@@ -16,16 +16,18 @@ import (
 
 // CRM is the crm context's part of a database.
 type CRM struct {
-	Due    ports.DueLeads
-	Leads  ports.Leads
-	Ledger ports.LeadLedger
+	Due     ports.DueLeads
+	Preview ports.LeadPreview
+	Leads   ports.Leads
+	Ledger  ports.LeadLedger
 }
 
 // NewCRM returns the crm context in a database, its messages going to outbox.
 func NewCRM(db *DB, outbox Outbox) CRM {
 	s := &schema[crm.Event]{db: db, name: "crm", outbox: outbox, save: saveLeads, codec: leadCodec}
+	due := &Due[crm.Lead, crm.Event]{s, polledLeads}
 	return CRM{
-		Due:   &Due[crm.Lead, crm.Event]{s, polledLeads},
+		Due: due, Preview: due,
 		Leads: &Store[crm.LeadID, crm.Lead, crm.Event]{s, lockLead},
 		Ledger: &Ledger[crm.Lead, crm.Event]{
 			schema: s, kind: "Lead",
@@ -63,6 +65,11 @@ var polledLeads = polled[crm.Lead]{
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return crmdb.New(db).CountDueLeads(ctx, crmdb.CountDueLeadsParams(s))
 	},
+	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
+		rows, err := crmdb.New(db).HeldLeads(ctx, crmdb.HeldLeadsParams(p))
+		return heldRows(rows, func(r crmdb.HeldLeadsRow) heldRow { return heldRow(r) }), err
+	},
+	tables: []string{"leads"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
 		return crmdb.New(db).ReleaseSettledLeads(ctx, asOf)
 	},

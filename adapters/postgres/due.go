@@ -37,41 +37,14 @@ type polled[A any] struct {
 	// heads returns where the streams stand that deciding on the items needs; nil: those of the
 	// items alone.
 	heads func(ctx context.Context, db dbtx, items []claimed[A]) (map[uuid.UUID]int, error)
+	// held returns what is due in a range and held back.
+	held func(ctx context.Context, db dbtx, page page) ([]heldRow, error)
+	// tables are those whose rows claim locks.
+	tables []string
 	// release takes off the record what is not due any more.
 	release func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error
 	backlog func(ctx context.Context, db dbtx, behind horizon) (waiting, error)
 }
-
-// The parameters and results of the jobs' queries, which sqlc names anew for each of them.
-type (
-	page struct {
-		AsOf     pgtype.Timestamptz
-		AfterDue pgtype.Timestamptz
-		AfterID  pgtype.UUID
-		UntilDue pgtype.Timestamptz
-		UntilID  pgtype.UUID
-		MaxItems int32
-	}
-	span struct {
-		AsOf     pgtype.Timestamptz
-		AfterDue pgtype.Timestamptz
-		AfterID  pgtype.UUID
-		UntilDue pgtype.Timestamptz
-		UntilID  pgtype.UUID
-	}
-	horizon struct {
-		AsOf     pgtype.Timestamptz
-		Until    pgtype.Timestamptz
-		AfterDue pgtype.Timestamptz
-		AfterID  pgtype.UUID
-	}
-	waiting struct {
-		Due      int64
-		Oldest   pgtype.Timestamptz
-		NextHour int64
-		Held     int64
-	}
-)
 
 // claimed is one item of a page.
 type claimed[A any] struct {
@@ -95,6 +68,9 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 	err := d.schema.db.transact(ctx, func(tx pgx.Tx) (err error) {
 		rows, err := d.claim(ctx, tx, claim)
 		outcome = ports.Outcome[A, E]{Claimed: len(rows.items), Next: rows.next}
+		if err == nil && !rows.full {
+			err = d.releaseSettled(ctx, tx, claim)
+		}
 		if err != nil {
 			return err
 		}
@@ -111,11 +87,8 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 		outcome.SkippedLocked = max(0, due-outcome.Claimed)
 		var recovered []pgtype.UUID
 		changes, recovered, outcome.Failed = d.decide(append(rows.items, rows.orphans...), standing, claim.AsOf, rule)
-		if len(recovered) > 0 {
-			p := journaldb.ReleaseItemsParams{Job: string(d.polled.job), Items: recovered}
-			if err := d.schema.journal(tx).ReleaseItems(ctx, p); err != nil {
-				return fmt.Errorf("take items off the record: %w", err)
-			}
+		if err := d.release(ctx, tx, recovered); err != nil {
+			return err
 		}
 		return write(ctx, d.schema, tx, changes, origin{ports.System, claim.Run})
 	})
@@ -131,6 +104,26 @@ func (d *Due[A, E]) Transition(ctx context.Context, claim ports.Claim, rule port
 		d.schema.outbox.Committed()
 	}
 	return outcome, nil
+}
+
+// releaseSettled takes off the record what is not due any more.
+func (d *Due[A, E]) releaseSettled(ctx context.Context, tx pgx.Tx, claim ports.Claim) error {
+	if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
+		return fmt.Errorf("take settled items off the record: %w", err)
+	}
+	return nil
+}
+
+// release takes off the record what failed before and did not now.
+func (d *Due[A, E]) release(ctx context.Context, tx pgx.Tx, recovered []pgtype.UUID) error {
+	if len(recovered) == 0 {
+		return nil
+	}
+	p := journaldb.ReleaseItemsParams{Job: string(d.polled.job), Items: recovered}
+	if err := d.schema.journal(tx).ReleaseItems(ctx, p); err != nil {
+		return fmt.Errorf("take items off the record: %w", err)
+	}
+	return nil
 }
 
 // claimedPage is what one claim took.
@@ -150,8 +143,6 @@ func (d *Due[A, E]) claim(ctx context.Context, tx pgx.Tx, claim ports.Claim) (cl
 	taken := claimedPage[A]{items: rows, rest: rest, full: len(rows) == claim.Limit, next: endOf(claim)}
 	if taken.full {
 		taken.next = rows[len(rows)-1].place()
-	} else if err := d.polled.release(ctx, d.schema.in(tx), asTimestamptz(claim.AsOf)); err != nil {
-		return taken, fmt.Errorf("take settled items off the record: %w", err)
 	}
 	return taken, nil
 }
@@ -250,11 +241,7 @@ func (d *Due[A, E]) decide(
 ) (changes []change[A, E], recovered []pgtype.UUID, failed []ports.Failure) {
 	changes = make([]change[A, E], 0, len(rows))
 	for _, row := range rows {
-		var c change[A, E]
-		err := row.err
-		if err == nil {
-			c, err = decide(d.schema.codec, row.item, standing, at, rule)
-		}
+		c, err := d.decideOn(row, standing, at, rule)
 		if err != nil {
 			failed = append(failed, row.failure(err))
 			continue
@@ -268,6 +255,14 @@ func (d *Due[A, E]) decide(
 		}
 	}
 	return changes, recovered, failed
+}
+
+// decideOn applies the rule to one item. The error is its data fault.
+func (d *Due[A, E]) decideOn(row claimed[A], standing map[uuid.UUID]int, at time.Time, rule ports.Rule[A, E]) (change[A, E], error) {
+	if row.err != nil {
+		return change[A, E]{}, row.err
+	}
+	return decide(d.schema.codec, row.item, standing, at, rule)
 }
 
 // Hold implements ports.Due.
@@ -305,48 +300,4 @@ func (d *Due[A, E]) Backlog(ctx context.Context, asOf time.Time, after ports.Cur
 		backlog.Oldest = fromTimestamptz(row.Oldest)
 	}
 	return backlog, nil
-}
-
-func pageOf(claim ports.Claim) page {
-	p := page{
-		AsOf:     asTimestamptz(claim.AsOf),
-		AfterDue: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
-		AfterID:  asUUID(uuid.Nil),
-		UntilDue: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true},
-		UntilID:  asUUID(uuid.Max),
-		MaxItems: int32(claim.Limit),
-	}
-	if !claim.After.IsZero() {
-		p.AfterDue, p.AfterID = cursorDue(claim.After), asUUID(claim.After.ID)
-	}
-	if !claim.Until.IsZero() {
-		p.UntilDue, p.UntilID = cursorDue(claim.Until), asUUID(claim.Until.ID)
-	}
-	return p
-}
-
-// beforeAll stands for -infinity in a cursor: PostgreSQL has no moment as early as that.
-var beforeAll = time.Date(-10000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func cursorDue(c ports.Cursor) pgtype.Timestamptz {
-	if c.Due.Equal(beforeAll) {
-		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	}
-	return pgtype.Timestamptz{Time: c.Due, Valid: true}
-}
-
-// place is where an item stands in the order.
-func (c claimed[A]) place() ports.Cursor {
-	if c.due.InfinityModifier != pgtype.Finite {
-		return ports.Cursor{Due: beforeAll, ID: c.id.Bytes} // what is due at infinity is never claimed
-	}
-	return ports.Cursor{Due: c.due.Time, ID: c.id.Bytes}
-}
-
-// endOf is where a claim ended that was not filled: it has seen all up to its end.
-func endOf(claim ports.Claim) ports.Cursor {
-	if !claim.Until.IsZero() {
-		return claim.Until
-	}
-	return ports.Cursor{Due: claim.AsOf, ID: uuid.Max}
 }

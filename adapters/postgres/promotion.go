@@ -17,6 +17,7 @@ import (
 // Promotion is the promotion context's part of a database.
 type Promotion struct {
 	Due       ports.DuePurchases
+	Preview   ports.PurchasePreview
 	Purchases ports.Purchases
 	Ledger    ports.PurchaseLedger
 }
@@ -24,8 +25,9 @@ type Promotion struct {
 // NewPromotion returns the promotion context in a database, its messages going to outbox.
 func NewPromotion(db *DB, outbox Outbox) Promotion {
 	s := &schema[promotion.Event]{db: db, name: "promotion", outbox: outbox, save: savePurchases, codec: purchaseCodec}
+	due := &Due[promotion.PromotionPurchase, promotion.Event]{s, polledPurchases}
 	return Promotion{
-		Due:       &Due[promotion.PromotionPurchase, promotion.Event]{s, polledPurchases},
+		Due: due, Preview: due,
 		Purchases: &Store[promotion.PurchaseID, promotion.PromotionPurchase, promotion.Event]{s, lockPurchase},
 		Ledger: &Ledger[promotion.PromotionPurchase, promotion.Event]{
 			schema: s, kind: "PromotionPurchase",
@@ -77,6 +79,11 @@ var polledPurchases = polled[promotion.PromotionPurchase]{
 	count: func(ctx context.Context, db dbtx, s span) (int64, error) {
 		return promotiondb.New(db).CountDuePurchases(ctx, promotiondb.CountDuePurchasesParams(s))
 	},
+	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
+		rows, err := promotiondb.New(db).HeldPurchases(ctx, promotiondb.HeldPurchasesParams(p))
+		return heldRows(rows, func(r promotiondb.HeldPurchasesRow) heldRow { return heldRow(r) }), err
+	},
+	tables: []string{"promotion_purchases"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
 		return promotiondb.New(db).ReleaseSettledPurchases(ctx, asOf)
 	},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/plan"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/calendar"
 	"github.com/pin-platform/pinworker/ports"
@@ -17,6 +18,13 @@ import (
 var Dispatch = ports.Rule[calendar.DueReminder, calendar.Event]{
 	Decide:   calendar.DueReminder.Dispatch,
 	Announce: published.Reminded,
+}
+
+// ForeseeReminders foresees the job's cycles.
+func ForeseeReminders(reminders ports.ReminderPreview) plan.Foreseer {
+	return plan.Of(reminders, Dispatch, func(after calendar.DueReminder) (becomes, why string) {
+		return string(after.Reminder.Snapshot().Status), "its event is " + string(after.Event.Snapshot().Status)
+	})
 }
 
 // DispatchReminders is the job reminder-dispatch: it sends reminders that have come due, and skips

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/plan"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/calendar"
 	"github.com/pin-platform/pinworker/ports"
@@ -15,6 +16,13 @@ import (
 var TimeOut = ports.Rule[calendar.Booking, calendar.Event]{
 	Decide:   calendar.Booking.TimeOut,
 	Announce: published.BookingEnded,
+}
+
+// ForeseeAppointments foresees the job's cycles.
+func ForeseeAppointments(appointments ports.AppointmentPreview) plan.Foreseer {
+	return plan.Of(appointments, TimeOut, func(after calendar.Booking) (becomes, why string) {
+		return string(after.Appointment.Snapshot().Status), "its agent did not decide in time; its slot becomes " + string(after.Slot.Snapshot().Status)
+	})
 }
 
 // TimeOutAppointments is the job appointment-timeout: it expires appointments that their agents did

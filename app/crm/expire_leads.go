@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/plan"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/crm"
 	"github.com/pin-platform/pinworker/ports"
@@ -17,6 +18,13 @@ import (
 var Expire = ports.Rule[crm.Lead, crm.Event]{
 	Decide:   crm.Lead.Expire,
 	Announce: published.LeadExpired,
+}
+
+// Foresee foresees the job's cycles.
+func Foresee(leads ports.LeadPreview) plan.Foreseer {
+	return plan.Of(leads, Expire, func(after crm.Lead) (becomes, why string) {
+		return string(after.Snapshot().Status), "its time is up"
+	})
 }
 
 // ExpireLeads is the job lead-expiration: it moves leads whose time is up from Active to

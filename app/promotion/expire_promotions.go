@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/plan"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/domain/promotion"
 	"github.com/pin-platform/pinworker/ports"
@@ -17,6 +18,13 @@ import (
 var Expire = ports.Rule[promotion.PromotionPurchase, promotion.Event]{
 	Decide:   promotion.PromotionPurchase.Expire,
 	Announce: published.PurchaseChanged,
+}
+
+// Foresee foresees the job's cycles.
+func Foresee(purchases ports.PurchasePreview) plan.Foreseer {
+	return plan.Of(purchases, Expire, func(after promotion.PromotionPurchase) (becomes, why string) {
+		return string(after.Snapshot().Status), "its time is up"
+	})
 }
 
 // ExpirePromotions is the job expire-promotions: it ends purchases whose time is up and tells those

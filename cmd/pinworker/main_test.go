@@ -58,13 +58,14 @@ func done[Document any](t *testing.T, args ...string) Document {
 type platform struct {
 	*testing.T
 	url    string // for the worker's role
+	owner  string
 	worker *worker
 }
 
 func newPlatform(t *testing.T) *platform {
 	t.Helper()
 	owner := embeddedtest.Database(t)
-	p := &platform{T: t, url: embeddedtest.AsWorker(t, owner)}
+	p := &platform{T: t, url: embeddedtest.AsWorker(t, owner), owner: owner}
 	s, _, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + owner}})
 	if err != nil {
 		t.Fatal(err)

@@ -151,6 +151,9 @@ func (m moment) MarshalJSON() ([]byte, error) {
 	return time.Time(m).UTC().MarshalJSON()
 }
 
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *moment) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, (*time.Time)(m)) }
+
 func (m moment) String() string {
 	if time.Time(m).IsZero() {
 		return "-"

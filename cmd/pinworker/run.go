@@ -82,15 +82,21 @@ Jobs: ` + strings.Join(jobNames, ", "),
 
 // parsePast reads a moment that is not in the future; empty is now.
 func parsePast(flag, text string, now time.Time) (time.Time, error) {
+	moment, err := parseMoment(flag, text, now)
+	if err == nil && moment.After(now) {
+		return moment, usage("%s %s lies in the future: it would take what is not due", flag, text)
+	}
+	return moment, err
+}
+
+// parseMoment reads a moment; empty is now.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return now, nil
 	}
 	moment, err := time.Parse(time.RFC3339Nano, text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return moment, usage("%s %q: allowed is a moment in RFC 3339, as 2026-03-01T12:00:00Z", flag, text)
-	case moment.After(now):
-		return moment, usage("%s %s lies in the future: it would take what is not due", flag, text)
 	}
 	return moment, nil
 }

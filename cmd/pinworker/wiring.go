@@ -23,6 +23,7 @@ import (
 	appcalendar "github.com/pin-platform/pinworker/app/calendar"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/app/plan"
 	apppromotion "github.com/pin-platform/pinworker/app/promotion"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/app/verify"
@@ -66,6 +67,7 @@ type boundedContext struct {
 	history    ports.History
 	jobs       []*job    // those that are enabled
 	backlogs   []backlog // of all its jobs, enabled here or not
+	foresight  []foresight
 	// verify checks each kind of aggregate.
 	verify []func(context.Context, time.Time, func(verify.Finding)) (verify.Report, error)
 }
@@ -83,6 +85,14 @@ type job struct {
 type backlog struct {
 	job  ports.Job
 	tell func(context.Context, time.Time, ports.Cursor) (ports.Backlog, error)
+}
+
+// foresight foresees a job's cycles, enabled here or not.
+type foresight struct {
+	plan.Foreseer
+	job      ports.Job
+	interval time.Duration
+	most     int // items that a cycle takes at most
 }
 
 // newWorker wires a worker of some contexts; where none is named, of those that have a job enabled.
@@ -176,6 +186,9 @@ func (w *worker) addCalendar(c *boundedContext, s settings.Settings) {
 		verifying[calendar.EventReminder, calendar.ReminderSnapshot](store.ReminderLedger))
 	c.backlogs = append(c.backlogs,
 		backlog{ports.ReminderDispatch, store.DueReminders.Backlog}, backlog{ports.AppointmentTimeout, store.Overdue.Backlog})
+	c.foresight = append(c.foresight,
+		foresight{appcalendar.ForeseeReminders(store.ReminderPreview), ports.ReminderDispatch, s.ReminderDispatch.Interval, s.ReminderDispatch.BatchSize},
+		foresight{appcalendar.ForeseeAppointments(store.AppointmentPreview), ports.AppointmentTimeout, s.AppointmentTimeout.Interval, s.AppointmentTimeout.BatchSize})
 	if j := s.ReminderDispatch; j.Enabled {
 		run := telemetry.ReminderDispatch(w.sinks, appcalendar.DispatchReminders{
 			Reminders: store.DueReminders, Clock: time.Now,
@@ -198,6 +211,8 @@ func (w *worker) addPromotion(c *boundedContext, s settings.Settings) {
 	w.promotion = apppromotion.Operations{Purchases: store.Purchases, Clock: time.Now}
 	c.verify = append(c.verify, verifying[promotion.PromotionPurchase, promotion.Snapshot](store.Ledger))
 	c.backlogs = append(c.backlogs, backlog{ports.ExpirePromotions, store.Due.Backlog})
+	c.foresight = append(c.foresight,
+		foresight{apppromotion.Foresee(store.Preview), ports.ExpirePromotions, s.ExpirePromotions.Interval, s.ExpirePromotions.BatchSize})
 	if j := s.ExpirePromotions; j.Enabled {
 		run := telemetry.ExpirePromotions(w.sinks, apppromotion.ExpirePromotions{
 			Purchases: store.Due, Clock: time.Now,
@@ -212,6 +227,9 @@ func (w *worker) addCRM(c *boundedContext, s settings.Settings) {
 	w.crm = appcrm.Operations{Leads: store.Leads, Clock: time.Now}
 	c.verify = append(c.verify, verifying[crm.Lead, crm.Snapshot](store.Ledger))
 	c.backlogs = append(c.backlogs, backlog{ports.LeadExpiration, store.Due.Backlog})
+	c.foresight = append(c.foresight, foresight{
+		appcrm.Foresee(store.Preview), ports.LeadExpiration, s.LeadExpiration.Interval, s.LeadExpiration.BatchSize * s.LeadExpiration.MaxBatchesPerCycle,
+	})
 	if j := s.LeadExpiration; j.Enabled {
 		run := telemetry.LeadExpiration(w.sinks, appcrm.ExpireLeads{
 			Leads: store.Due, Clock: time.Now,

@@ -41,6 +41,19 @@ WHERE a.status = 'Pending'
   AND a.pending_expires_at < @until::timestamptz
   AND (a.pending_expires_at, a.id) > (@after_due::timestamptz, @after_id::uuid);
 
+-- name: HeldAppointments :many
+-- What a claim leaves out because it is held back, from the record's side: few are.
+SELECT a.id, a.tenant_id, a.pending_expires_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM calendar.appointments AS a
+JOIN any_context.quarantine AS q ON q.job = 'appointment-timeout' AND q.item = a.id AND q.next_attempt > @as_of
+WHERE a.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'appointment-timeout' AND h.next_attempt > @as_of))
+  AND a.status = 'Pending'
+  AND a.pending_expires_at < @as_of
+  AND (a.pending_expires_at, a.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (a.pending_expires_at, a.id) <= (@until_due::timestamptz, @until_id::uuid)
+ORDER BY a.pending_expires_at, a.id
+LIMIT @max_items;
+
 -- name: ReleaseSettledAppointments :exec
 -- What others have settled since is no failure any more. It waits for nobody: what is locked is
 -- taken off another time.

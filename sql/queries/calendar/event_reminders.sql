@@ -40,6 +40,19 @@ WHERE r.status = 'Pending'
   AND r.due_at < @until::timestamptz
   AND (r.due_at, r.id) > (@after_due::timestamptz, @after_id::uuid);
 
+-- name: HeldReminders :many
+-- What a claim leaves out because it is held back, from the record's side: few are.
+SELECT r.id, r.tenant_id, r.due_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM calendar.event_reminders AS r
+JOIN any_context.quarantine AS q ON q.job = 'reminder-dispatch' AND q.item = r.id AND q.next_attempt > @as_of
+WHERE r.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'reminder-dispatch' AND h.next_attempt > @as_of))
+  AND r.status = 'Pending'
+  AND r.due_at < @as_of
+  AND (r.due_at, r.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (r.due_at, r.id) <= (@until_due::timestamptz, @until_id::uuid)
+ORDER BY r.due_at, r.id
+LIMIT @max_items;
+
 -- name: ReleaseSettledReminders :exec
 -- What others have settled since is no failure any more. It waits for nobody: what is locked is
 -- taken off another time.

@@ -36,6 +36,19 @@ WHERE l.status = 'Active'
   AND l.expires_at < @until::timestamptz
   AND (l.expires_at, l.id) > (@after_due::timestamptz, @after_id::uuid);
 
+-- name: HeldLeads :many
+-- What a claim leaves out because it is held back, from the record's side: few are.
+SELECT l.id, l.tenant_id, l.expires_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM crm.leads AS l
+JOIN any_context.quarantine AS q ON q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > @as_of
+WHERE l.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'lead-expiration' AND h.next_attempt > @as_of))
+  AND l.status = 'Active'
+  AND l.expires_at < @as_of
+  AND (l.expires_at, l.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (l.expires_at, l.id) <= (@until_due::timestamptz, @until_id::uuid)
+ORDER BY l.expires_at, l.id
+LIMIT @max_items;
+
 -- name: ReleaseSettledLeads :exec
 -- What others have settled since is no failure any more. It waits for nobody: what is locked is
 -- taken off another time.

@@ -36,6 +36,19 @@ WHERE p.status = 'Active'
   AND p.ends_at <= @until::timestamptz
   AND (p.ends_at, p.id) > (@after_due::timestamptz, @after_id::uuid);
 
+-- name: HeldPurchases :many
+-- What a claim leaves out because it is held back, from the record's side: few are.
+SELECT p.id, p.tenant_id, p.ends_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM promotion.promotion_purchases AS p
+JOIN any_context.quarantine AS q ON q.job = 'expire-promotions' AND q.item = p.id AND q.next_attempt > @as_of
+WHERE p.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'expire-promotions' AND h.next_attempt > @as_of))
+  AND p.status = 'Active'
+  AND p.ends_at <= @as_of
+  AND (p.ends_at, p.id) > (@after_due::timestamptz, @after_id::uuid)
+  AND (p.ends_at, p.id) <= (@until_due::timestamptz, @until_id::uuid)
+ORDER BY p.ends_at, p.id
+LIMIT @max_items;
+
 -- name: ReleaseSettledPurchases :exec
 -- What others have settled since is no failure any more. It waits for nobody: what is locked is
 -- taken off another time.

@@ -383,6 +383,78 @@ func (q *Queries) HeadsOfBookings(ctx context.Context, arg HeadsOfBookingsParams
 	return items, nil
 }
 
+const heldAppointments = `-- name: HeldAppointments :many
+SELECT a.id, a.tenant_id, a.pending_expires_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM calendar.appointments AS a
+JOIN any_context.quarantine AS q ON q.job = 'appointment-timeout' AND q.item = a.id AND q.next_attempt > $1
+WHERE a.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'appointment-timeout' AND h.next_attempt > $1))
+  AND a.status = 'Pending'
+  AND a.pending_expires_at < $1
+  AND (a.pending_expires_at, a.id) > ($2::timestamptz, $3::uuid)
+  AND (a.pending_expires_at, a.id) <= ($4::timestamptz, $5::uuid)
+ORDER BY a.pending_expires_at, a.id
+LIMIT $6
+`
+
+type HeldAppointmentsParams struct {
+	AsOf     pgtype.Timestamptz
+	AfterDue pgtype.Timestamptz
+	AfterID  pgtype.UUID
+	UntilDue pgtype.Timestamptz
+	UntilID  pgtype.UUID
+	MaxItems int32
+}
+
+type HeldAppointmentsRow struct {
+	ID            pgtype.UUID
+	TenantID      pgtype.UUID
+	Due           pgtype.Timestamptz
+	Failures      pgtype.Int4
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	FirstError    pgtype.Text
+	LastError     pgtype.Text
+	NextAttempt   pgtype.Timestamptz
+}
+
+// What a claim leaves out because it is held back, from the record's side: few are.
+func (q *Queries) HeldAppointments(ctx context.Context, arg HeldAppointmentsParams) ([]HeldAppointmentsRow, error) {
+	rows, err := q.db.Query(ctx, heldAppointments,
+		arg.AsOf,
+		arg.AfterDue,
+		arg.AfterID,
+		arg.UntilDue,
+		arg.UntilID,
+		arg.MaxItems,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldAppointmentsRow
+	for rows.Next() {
+		var i HeldAppointmentsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TenantID,
+			&i.Due,
+			&i.Failures,
+			&i.FirstFailedAt,
+			&i.LastFailedAt,
+			&i.FirstError,
+			&i.LastError,
+			&i.NextAttempt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertAppointment = `-- name: InsertAppointment :exec
 INSERT INTO calendar.appointments (
     id, tenant_id, slot_id, calendar_event_id, lead_id, agent_user_id, investor_user_id,

@@ -226,6 +226,78 @@ func (q *Queries) DeleteReminders(ctx context.Context, arg DeleteRemindersParams
 	return result.RowsAffected(), nil
 }
 
+const heldReminders = `-- name: HeldReminders :many
+SELECT r.id, r.tenant_id, r.due_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM calendar.event_reminders AS r
+JOIN any_context.quarantine AS q ON q.job = 'reminder-dispatch' AND q.item = r.id AND q.next_attempt > $1
+WHERE r.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'reminder-dispatch' AND h.next_attempt > $1))
+  AND r.status = 'Pending'
+  AND r.due_at < $1
+  AND (r.due_at, r.id) > ($2::timestamptz, $3::uuid)
+  AND (r.due_at, r.id) <= ($4::timestamptz, $5::uuid)
+ORDER BY r.due_at, r.id
+LIMIT $6
+`
+
+type HeldRemindersParams struct {
+	AsOf     pgtype.Timestamptz
+	AfterDue pgtype.Timestamptz
+	AfterID  pgtype.UUID
+	UntilDue pgtype.Timestamptz
+	UntilID  pgtype.UUID
+	MaxItems int32
+}
+
+type HeldRemindersRow struct {
+	ID            pgtype.UUID
+	TenantID      pgtype.UUID
+	Due           pgtype.Timestamptz
+	Failures      pgtype.Int4
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	FirstError    pgtype.Text
+	LastError     pgtype.Text
+	NextAttempt   pgtype.Timestamptz
+}
+
+// What a claim leaves out because it is held back, from the record's side: few are.
+func (q *Queries) HeldReminders(ctx context.Context, arg HeldRemindersParams) ([]HeldRemindersRow, error) {
+	rows, err := q.db.Query(ctx, heldReminders,
+		arg.AsOf,
+		arg.AfterDue,
+		arg.AfterID,
+		arg.UntilDue,
+		arg.UntilID,
+		arg.MaxItems,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldRemindersRow
+	for rows.Next() {
+		var i HeldRemindersRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TenantID,
+			&i.Due,
+			&i.Failures,
+			&i.FirstFailedAt,
+			&i.LastFailedAt,
+			&i.FirstError,
+			&i.LastError,
+			&i.NextAttempt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertReminder = `-- name: InsertReminder :exec
 INSERT INTO calendar.event_reminders (
     id, event_id, tenant_id, offset_minutes, due_at, status, sent_at, version, created_at,

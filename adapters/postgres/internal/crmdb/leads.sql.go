@@ -113,6 +113,78 @@ func (q *Queries) CountDueLeads(ctx context.Context, arg CountDueLeadsParams) (i
 	return count, err
 }
 
+const heldLeads = `-- name: HeldLeads :many
+SELECT l.id, l.tenant_id, l.expires_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM crm.leads AS l
+JOIN any_context.quarantine AS q ON q.job = 'lead-expiration' AND q.item = l.id AND q.next_attempt > $1
+WHERE l.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'lead-expiration' AND h.next_attempt > $1))
+  AND l.status = 'Active'
+  AND l.expires_at < $1
+  AND (l.expires_at, l.id) > ($2::timestamptz, $3::uuid)
+  AND (l.expires_at, l.id) <= ($4::timestamptz, $5::uuid)
+ORDER BY l.expires_at, l.id
+LIMIT $6
+`
+
+type HeldLeadsParams struct {
+	AsOf     pgtype.Timestamptz
+	AfterDue pgtype.Timestamptz
+	AfterID  pgtype.UUID
+	UntilDue pgtype.Timestamptz
+	UntilID  pgtype.UUID
+	MaxItems int32
+}
+
+type HeldLeadsRow struct {
+	ID            pgtype.UUID
+	TenantID      pgtype.UUID
+	Due           pgtype.Timestamptz
+	Failures      pgtype.Int4
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	FirstError    pgtype.Text
+	LastError     pgtype.Text
+	NextAttempt   pgtype.Timestamptz
+}
+
+// What a claim leaves out because it is held back, from the record's side: few are.
+func (q *Queries) HeldLeads(ctx context.Context, arg HeldLeadsParams) ([]HeldLeadsRow, error) {
+	rows, err := q.db.Query(ctx, heldLeads,
+		arg.AsOf,
+		arg.AfterDue,
+		arg.AfterID,
+		arg.UntilDue,
+		arg.UntilID,
+		arg.MaxItems,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldLeadsRow
+	for rows.Next() {
+		var i HeldLeadsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TenantID,
+			&i.Due,
+			&i.Failures,
+			&i.FirstFailedAt,
+			&i.LastFailedAt,
+			&i.FirstError,
+			&i.LastError,
+			&i.NextAttempt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertLead = `-- name: InsertLead :exec
 INSERT INTO crm.leads (
     id, tenant_id, executor_agent_user_id, primary_investor_user_id, status, expires_at,

@@ -113,6 +113,78 @@ func (q *Queries) CountDuePurchases(ctx context.Context, arg CountDuePurchasesPa
 	return count, err
 }
 
+const heldPurchases = `-- name: HeldPurchases :many
+SELECT p.id, p.tenant_id, p.ends_at AS due, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+FROM promotion.promotion_purchases AS p
+JOIN any_context.quarantine AS q ON q.job = 'expire-promotions' AND q.item = p.id AND q.next_attempt > $1
+WHERE p.id = ANY (ARRAY(SELECT h.item FROM any_context.quarantine AS h WHERE h.job = 'expire-promotions' AND h.next_attempt > $1))
+  AND p.status = 'Active'
+  AND p.ends_at <= $1
+  AND (p.ends_at, p.id) > ($2::timestamptz, $3::uuid)
+  AND (p.ends_at, p.id) <= ($4::timestamptz, $5::uuid)
+ORDER BY p.ends_at, p.id
+LIMIT $6
+`
+
+type HeldPurchasesParams struct {
+	AsOf     pgtype.Timestamptz
+	AfterDue pgtype.Timestamptz
+	AfterID  pgtype.UUID
+	UntilDue pgtype.Timestamptz
+	UntilID  pgtype.UUID
+	MaxItems int32
+}
+
+type HeldPurchasesRow struct {
+	ID            pgtype.UUID
+	TenantID      pgtype.UUID
+	Due           pgtype.Timestamptz
+	Failures      pgtype.Int4
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	FirstError    pgtype.Text
+	LastError     pgtype.Text
+	NextAttempt   pgtype.Timestamptz
+}
+
+// What a claim leaves out because it is held back, from the record's side: few are.
+func (q *Queries) HeldPurchases(ctx context.Context, arg HeldPurchasesParams) ([]HeldPurchasesRow, error) {
+	rows, err := q.db.Query(ctx, heldPurchases,
+		arg.AsOf,
+		arg.AfterDue,
+		arg.AfterID,
+		arg.UntilDue,
+		arg.UntilID,
+		arg.MaxItems,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldPurchasesRow
+	for rows.Next() {
+		var i HeldPurchasesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TenantID,
+			&i.Due,
+			&i.Failures,
+			&i.FirstFailedAt,
+			&i.LastFailedAt,
+			&i.FirstError,
+			&i.LastError,
+			&i.NextAttempt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertPurchase = `-- name: InsertPurchase :exec
 INSERT INTO promotion.promotion_purchases (
     id, tenant_id, package_kind, status, payment_status, starts_at, ends_at, version,
