@@ -129,7 +129,7 @@ func (d *doctor) database(ctx context.Context, c *boundedContext) {
 }
 
 // old is when a snapshot begins to matter for the queues.
-const old = 10 * time.Minute
+var old = 10 * time.Minute
 
 func (d *doctor) holders(c *boundedContext, e postgres.Examination) {
 	name := c.name + " snapshots"

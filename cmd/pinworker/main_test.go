@@ -23,9 +23,15 @@ import (
 // asProgram makes the test binary be pinworker, for tests that need a process of their own.
 const asProgram = "BE_PINWORKER"
 
+// soonOld is the age from which doctor tells of a transaction, for tests that cannot wait.
+const soonOld = "BE_PINWORKER_OLD"
+
 func TestMain(m *testing.M) {
 	embedded.RunChild()
 	if os.Getenv(asProgram) != "" {
+		if age, err := time.ParseDuration(os.Getenv(soonOld)); err == nil {
+			old = age
+		}
 		main()
 	}
 	embeddedtest.Main(m)

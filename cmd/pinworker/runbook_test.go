@@ -86,6 +86,7 @@ func readRunbook(page string) (r runbook, wrong []string) {
 			seen = append(seen, section)
 		case strings.HasPrefix(line, "### "):
 			subsection = strings.TrimPrefix(line, "### ")
+			r.mend[subsection] = nil // there may be nothing to type
 		case section == "Causes" && strings.HasPrefix(line, "|"):
 			cells := strings.Split(strings.Trim(line, "| "), " | ")
 			link := linkToSection.FindStringSubmatch(line)
@@ -94,7 +95,7 @@ func readRunbook(page string) (r runbook, wrong []string) {
 			}
 			s := symptom{name: link[1]}
 			for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[0], -1) {
-				s.seen = append(s.seen, span[1])
+				s.seen = append(s.seen, strings.ReplaceAll(span[1], `\|`, "|")) // as a table's cell has it
 			}
 			r.causes = append(r.causes, s)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/app/published"
 )
 
 // terminal is where an operator types: a shell with pinworker, psql and the variables that
@@ -19,6 +20,7 @@ import (
 type terminal struct {
 	*platform
 	folder string
+	broker embeddedtest.Broker // nil: none was started
 	env    map[string]string
 	known  map[string]string // what the page's placeholders stand for
 }
@@ -27,14 +29,24 @@ func newTerminal(p *platform) *terminal {
 	p.Helper()
 	program, err := os.Executable()
 	p.must(err)
-	k := &terminal{platform: p, folder: p.TempDir(), known: make(map[string]string)}
-	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, program)
-	p.must(os.WriteFile(filepath.Join(k.folder, "pinworker"), []byte(script), 0o755))
+	folder, err := os.MkdirTemp("", "pinworker-test-")
+	p.must(err)
+	p.Cleanup(func() { os.RemoveAll(folder) }) //nolint:errcheck // it is temporary
+	k := &terminal{platform: p, folder: folder, known: make(map[string]string)}
+	scripts := map[string]string{"pinworker": fmt.Sprintf("%s=1 exec '%s'", asProgram, program)}
+	if jars := os.Getenv(embeddedtest.KafkaJars); jars != "" {
+		scripts["kafka-topics.sh"] = "exec java -cp '" + jars + "/*' org.apache.kafka.tools.TopicCommand"
+		scripts["kafka-configs.sh"] = "exec java -cp '" + jars + "/*' kafka.admin.ConfigCommand"
+	}
+	for name, what := range scripts {
+		p.must(os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+what+" \"$@\"\n"), 0o755))
+	}
 	worker := fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(p.T))
 	k.env = map[string]string{
-		"PATH": k.folder + ":" + os.Getenv("PATH"), "HOME": k.folder, "TMPDIR": k.folder,
+		"PATH": folder + ":" + os.Getenv("PATH"), "HOME": folder, "TMPDIR": folder,
 		"PINWORKER_DATABASE_URL": p.url, "PINWORKER_KAFKA_BROKERS": "127.0.0.1:1", "PINWORKER_HTTP_LISTEN": worker,
-		"OWNER_URL": p.context("crm").db.Pool.Config().ConnString(), "WORKER": worker, "LOGS": "cat serve.log",
+		"PINWORKER_RELAY_POLL_INTERVAL": "50ms",
+		"OWNER_URL":                     p.context("crm").db.Pool.Config().ConnString(), "WORKER": worker, "LOGS": "cat serve.log",
 	}
 	return k
 }
@@ -53,14 +65,28 @@ func (k *terminal) run(command string) string {
 	var output lockedBuffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	k.must(cmd.Start())
-	k.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) //nolint:errcheck // only what went on in the background is left
+	k.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) //nolint:errcheck // only what went on in the background is left
 	cmd.Wait()                                                            //nolint:errcheck // what it printed is what counts
 	return output.String()
 }
 
+// serve starts a worker, and returns once it is ready.
+func (k *terminal) serve() {
+	k.Helper()
+	k.run("pinworker serve >>serve.log 2>&1 &")
+	eventually(k.T, "the worker is ready", func() bool { return k.run(`curl -s "http://$WORKER/readyz"`) == "ok\n" })
+}
+
+// kafka starts a Kafka with all topics, and has the commands know it.
+func (k *terminal) kafka() {
+	k.Helper()
+	k.broker = embeddedtest.Kafka(k.T, 0, published.Topics...)
+	k.env["PINWORKER_KAFKA_BROKERS"] = k.broker.Brokers()[0]
+}
+
 // follow does what the page says of a cause: looks, finds its row the first that fits, mends, and sees it
 // mended. What the page says that the first look shows, it shows where its first row is the cause.
-func (k *terminal) follow(r runbook, cause string) {
+func (k *terminal) follow(r runbook, cause string, others func(*terminal)) {
 	k.Helper()
 	look := ""
 	for _, t := range r.firstLook {
@@ -76,6 +102,9 @@ func (k *terminal) follow(r runbook, cause string) {
 	}
 	for _, t := range r.mend[cause] {
 		k.wantShown(t, k.run(t.command))
+	}
+	if others != nil {
+		others(k)
 	}
 	for _, t := range r.mended {
 		output := ""
@@ -114,6 +143,7 @@ func (k *terminal) has(look string, parts []string) bool {
 type situation struct {
 	page, cause string
 	given       func(k *terminal)
+	others      func(k *terminal) // what the page has others do, after its own commands; nil: nothing
 	then        func(k *terminal) // what must be so once it is mended, beside what the page shows
 }
 
@@ -128,7 +158,7 @@ func TestRunbooks_WhatTheySayIsShownAndMendsEachCause(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	situations := slices.Concat(leadExpirationSituations)
+	situations := slices.Concat(leadExpirationSituations, outboxSituations)
 	for _, path := range pages {
 		page := strings.TrimSuffix(filepath.Base(path), ".md")
 		text, err := os.ReadFile(path)
@@ -160,7 +190,7 @@ func TestRunbooks_WhatTheySayIsShownAndMendsEachCause(t *testing.T) {
 			t.Run(page+"/"+s.cause, func(t *testing.T) {
 				k := newTerminal(newPlatform(t))
 				s.given(k)
-				k.follow(r, s.cause)
+				k.follow(r, s.cause, s.others)
 				s.then(k)
 			})
 		}
