@@ -6,9 +6,11 @@ import (
 	"github.com/pin-platform/pinworker/adapters/portstest"
 )
 
+const leadBacklog, leadPoison = "lead-expiration-backlog", "lead-expiration-poison-item"
+
 var leadExpirationSituations = []situation{
 	{
-		page: "lead-expiration-poison-item", cause: "A constraint refuses it",
+		page: leadPoison, cause: "A constraint refuses it",
 		given: func(k *terminal) {
 			k.register(1)
 			now := time.Now().UTC().Truncate(time.Microsecond)
@@ -19,7 +21,7 @@ var leadExpirationSituations = []situation{
 		then: func(k *terminal) { k.wantLeads("Expired", 2) },
 	},
 	{
-		page: "lead-expiration-poison-item", cause: "Its row has lost a change",
+		page: leadPoison, cause: "Its row has lost a change",
 		given: func(k *terminal) {
 			lead := k.register(2)[0]
 			k.must(k.worker.crm.Extend(k.Context(), "agent", lead.Lead, time.Now().UTC().AddDate(0, 1, 0).Truncate(time.Microsecond)))
@@ -29,7 +31,7 @@ var leadExpirationSituations = []situation{
 		then: func(k *terminal) { k.wantLeads("Active", 1) },
 	},
 	{
-		page: "lead-expiration-poison-item", cause: "Its row is unsound",
+		page: leadPoison, cause: "Its row is unsound",
 		given: func(k *terminal) {
 			lead := k.register(2)[0]
 			k.execute("UPDATE crm.leads SET expires_at = '0001-01-01 00:00:00Z' WHERE id = '" + lead.Lead.String() + "'")
@@ -37,6 +39,48 @@ var leadExpirationSituations = []situation{
 		},
 		then: func(k *terminal) { k.wantLeads("Expired", 2) },
 	},
+	{
+		page: leadBacklog, cause: "Somebody holds them",
+		given: func(k *terminal) {
+			k.register(20)
+			k.forget("crm-import", "SELECT FROM crm.leads ORDER BY expires_at LIMIT 3 FOR UPDATE")
+			k.serve()
+			k.leadsDue(3)
+		},
+		then: func(k *terminal) { k.wantLeads("Expired", 20) },
+	},
+	{
+		page: leadBacklog, cause: "No worker serves",
+		given: func(k *terminal) { k.register(20) },
+		then:  func(k *terminal) { k.wantLeads("Expired", 20) },
+	},
+	{
+		page: leadBacklog, cause: "The cap is too low",
+		given: func(k *terminal) {
+			k.env["PINWORKER_JOBS_LEAD_EXPIRATION_BATCH_SIZE"], k.env["PINWORKER_JOBS_LEAD_EXPIRATION_MAX_BATCHES_PER_CYCLE"] = "5", "2"
+			k.register(50)
+			k.serve()
+			k.leadsDue(40)
+		},
+		then: func(k *terminal) { k.wantLeads("Expired", 50) },
+	},
+	{
+		page: leadBacklog, cause: "More came at once",
+		given: func(k *terminal) {
+			k.serve()
+			eventually(k.T, "a cycle is done", func() bool { return k.run(`$LOGS | grep -c '"job.completed"'`) == "1\n" })
+			k.register(200)
+		},
+		then: func(k *terminal) { k.wantLeads("Expired", 200) },
+	},
+}
+
+// leadsDue returns once a cycle has left so many.
+func (k *terminal) leadsDue(left int) {
+	k.Helper()
+	eventually(k.T, "a cycle leaves some", func() bool {
+		return k.count("SELECT count(*) FROM crm.leads WHERE status = 'Active'") == left && k.run(`$LOGS | grep -c '"job.completed"'`) == "1\n"
+	})
 }
 
 // runUntilHeld runs a job until its poison is held back.

@@ -90,9 +90,9 @@ var outboxSituations = []situation{
 			k.kafka()
 			k.register(20)
 			done[runResult](k.T, "run", "lead-expiration")
-			k.forget("SELECT FROM crm.outbox FOR UPDATE")
+			k.forget("psql", "SELECT FROM crm.outbox FOR UPDATE")
 			k.serve()
-			eventually(k.T, "it is seen", func() bool { return k.run("pinworker doctor | grep -c 'application forgotten.*holds back'") != "0\n" })
+			eventually(k.T, "it is seen", func() bool { return k.run("pinworker doctor | grep -c 'application psql.*holds back'") != "0\n" })
 		},
 		then: func(k *terminal) { k.wantPublishedAtLeast(k.broker, 20) },
 	},
@@ -185,7 +185,7 @@ func (k *terminal) waits(messages int) {
 }
 
 // forget leaves another user's transaction open, and lets doctor see it, soon.
-func (k *terminal) forget(statement string) {
+func (k *terminal) forget(application, statement string) {
 	k.Helper()
 	k.execute("GRANT pg_read_all_stats TO worker")
 	k.Cleanup(func() { // the role is all databases'
@@ -193,7 +193,7 @@ func (k *terminal) forget(statement string) {
 		k.must(err)
 	})
 	k.env[soonOld] = "1s"
-	conn, err := pgx.Connect(k.Context(), k.env["OWNER_URL"]+"&application_name=forgotten")
+	conn, err := pgx.Connect(k.Context(), k.owner+"&application_name="+application)
 	k.must(err)
 	k.Cleanup(func() { conn.Close(context.Background()) }) //nolint:errcheck // it was ended
 	tx, err := conn.Begin(k.Context())

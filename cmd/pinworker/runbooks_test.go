@@ -45,8 +45,7 @@ func newTerminal(p *platform) *terminal {
 	k.env = map[string]string{
 		"PATH": folder + ":" + os.Getenv("PATH"), "HOME": folder, "TMPDIR": folder,
 		"PINWORKER_DATABASE_URL": p.url, "PINWORKER_KAFKA_BROKERS": "127.0.0.1:1", "PINWORKER_HTTP_LISTEN": worker,
-		"PINWORKER_RELAY_POLL_INTERVAL": "50ms",
-		"OWNER_URL":                     p.context("crm").db.Pool.Config().ConnString(), "WORKER": worker, "LOGS": "cat serve.log",
+		"PINWORKER_RELAY_POLL_INTERVAL": "50ms", "OWNER_URL": p.owner, "WORKER": worker, "LOGS": "cat serve.log",
 	}
 	return k
 }
