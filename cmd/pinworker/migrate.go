@@ -36,13 +36,17 @@ func (m *migrate) up() *cobra.Command {
 	var role bool
 	cmd.Flags().BoolVar(&role, "with-role", false, "give the role pinworker its rights as well, as sql/roles/pinworker.sql does")
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return m.each(m.sets(), "Nothing to do: the schema is up to date.", false, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
+		err := m.each(m.sets(), "Nothing to do: the schema is up to date.", false, func(db *postgres.Migrator, set postgres.Set) ([]postgres.Migration, error) {
 			steps, err := db.Up(cmd.Context(), set)
 			if err == nil && role && set == postgres.WorkerSet {
 				err = db.Grant(cmd.Context())
 			}
 			return steps, err
 		})
+		if err == nil && role && !m.global.json {
+			_, err = fmt.Fprintln(m.std.out, "The role pinworker has its rights.")
+		}
+		return err
 	})
 	return cmd
 }
