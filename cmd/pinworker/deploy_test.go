@@ -73,7 +73,7 @@ func TestDeploy_TheStepsBringUpAWorker(t *testing.T) {
 		t.Errorf("%d commands; want the page's 7", ran)
 	}
 	eventually(t, "the lead is in Kafka", func() bool {
-		records, err := embedded.ReadAll(t.Context(), broker.Brokers(), published.TopicLeadExpired)
+		records, err := readBack(t.Context(), broker.Brokers(), published.TopicLeadExpired)
 		return err == nil && len(records) == 1
 	})
 }
