@@ -109,14 +109,22 @@ func ignoreClosed(err error) error {
 	return err
 }
 
+// errReadOnly says that the database answers and cannot be written to.
+var errReadOnly = errors.New("the database is read-only")
+
 // lock takes a lane until the transaction ends, or answers that another relay has it. It
-// writes nothing, and leaves no snapshot open while Kafka is waited for.
+// writes nothing, and leaves no snapshot open while Kafka is waited for. A database that is read-only is an
+// error: what is sent from it could not be deleted, and would be sent again and again.
 func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var locked bool
-	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2))",
-		q.table.name(), l.String()).Scan(&locked)
+	var locked, readOnly bool
+	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2)), current_setting('transaction_read_only')::boolean",
+		q.table.name(), l.String()).Scan(&locked, &readOnly)
+	if err == nil && readOnly {
+		q.pool.Reset() // after a failover the next connection may lead to the new primary
+		err = errReadOnly
+	}
 	if err != nil {
 		return false, fmt.Errorf("lock lane %s: %w", l, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -118,6 +119,34 @@ func TestRelay_AnErrorOfTheDatabaseIsNoTopics(t *testing.T) {
 	if began, ended := w.log.count("held up"), w.log.count("goes on"); began != 1 || ended != 1 {
 		t.Errorf("it began %d times and ended %d times; want once:\n%s", began, ended, w.log)
 	}
+}
+
+// What is sent from a database that cannot be written to could not be deleted, and would be sent again and
+// again. After a failover, other connections lead to a database that can be.
+func TestRelay_SendsNothingWhileTheDatabaseIsReadOnly(t *testing.T) {
+	w := newWorld(t)
+	database := pgx.Identifier{w.owner.Config().ConnConfig.Database}.Sanitize()
+	settle := func(setting string) { // for connections that are made from now on
+		t.Helper()
+		if _, err := w.owner.Exec(t.Context(), "ALTER DATABASE "+database+" "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write(t.Context(), about(1, 1), about(2, 1))
+	settle("SET default_transaction_read_only = on")
+	w.pool.Reset()
+	p := &publisher{answer: func(*message.Message, int) error { return nil }}
+	w.relay(p, time.Second)
+	w.eventually("some rounds find it read-only", func() bool { return w.timesHeldUp("") > 3 })
+	if n := p.attempts(about(1, 1)) + p.attempts(about(2, 1)); n > 0 {
+		t.Errorf("%d messages were sent; want none", n)
+	}
+	settle("RESET default_transaction_read_only")
+	w.empty()
+	if a, b := p.attempts(about(1, 1)), p.attempts(about(2, 1)); a != 1 || b != 1 {
+		t.Errorf("they were sent %d and %d times; want once", a, b)
+	}
+	w.eventually("its end is told", func() bool { return w.log.count("goes on") > 0 })
 }
 
 // inOneLane writes messages into a lane of their own.
