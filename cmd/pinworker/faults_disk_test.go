@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -16,7 +17,7 @@ type disk struct {
 func mountDisk(t *testing.T) *disk {
 	t.Helper()
 	d := &disk{folder: t.TempDir()}
-	if d.unmounted = syscall.Mount("tmpfs", d.folder, "tmpfs", 0, diskSize); d.unmounted == nil {
+	if d.unmounted = syscall.Mount("tmpfs", d.folder, "tmpfs", 0, sized(diskSize)); d.unmounted == nil {
 		t.Cleanup(func() {
 			if err := syscall.Unmount(d.folder, syscall.MNT_DETACH); err != nil {
 				t.Error(os.NewSyscallError("unmount", err))
@@ -26,4 +27,23 @@ func mountDisk(t *testing.T) *disk {
 	return d
 }
 
-const diskSize = "size=1g"
+const diskSize = 1 << 30 // bytes
+
+func sized(bytes int64) string { return fmt.Sprintf("size=%d", bytes) }
+
+// resize gives the disk another size, down to what is used: then it is full.
+func (d *disk) resize(t *testing.T, bytes int64) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", d.folder, "tmpfs", syscall.MS_REMOUNT, sized(bytes)); err != nil {
+		t.Fatal(os.NewSyscallError("remount", err))
+	}
+}
+
+func (d *disk) used(t *testing.T) int64 {
+	t.Helper()
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(d.folder, &stat); err != nil {
+		t.Fatal(os.NewSyscallError("statfs", err))
+	}
+	return int64(stat.Blocks-stat.Bfree) * stat.Bsize
+}

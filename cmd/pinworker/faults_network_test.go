@@ -141,9 +141,6 @@ func (s side) asks(p *toxiproxy.Proxy) (time.Duration, error) {
 // badNetwork spoils the way to one side while messages wait, for as long as the run says, and mends it.
 func badNetwork(s side, w weather) func(*trial) {
 	return func(r *trial) {
-		if r.worker == nil {
-			r.serve(true)
-		}
 		r.write(100)
 		r.moment(100 * time.Millisecond)
 		before := r.worker.heldUp()

@@ -34,6 +34,7 @@ type services struct {
 	database string // its URL, for the worker's role
 	owner    *pgxpool.Pool
 	kafka    *embedded.ApacheKafka
+	client   *kgo.Client // beside the worker's
 	admin    *kadm.Client
 	disk     *disk
 	network  *network
@@ -55,12 +56,12 @@ func startServices(t *testing.T, jars string) *services {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.kafka.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.MetadataMinAge(10*time.Millisecond))
+	s.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka.Brokers()...), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.Close)
-	s.admin = kadm.NewClient(client)
+	t.Cleanup(s.client.Close)
+	s.admin = kadm.NewClient(s.client)
 	return s
 }
 
@@ -101,6 +102,7 @@ type trial struct {
 	versions map[uuid.UUID]int
 	before   []embedded.Record // of a topic that was deleted since
 	seen     map[string]int
+	longest  time.Duration // that the messages took to be delivered, from when all was well again
 	worker   *workerProcess
 }
 
@@ -216,11 +218,13 @@ func (r *trial) inRound() []int32 {
 // settled waits until the outbox is empty.
 func (r *trial) settled() {
 	r.Helper()
+	begin := time.Now()
 	eventually(r.T, "the outbox is empty", func() bool { return r.waiting() == 0 })
+	r.longest = max(r.longest, time.Since(begin))
 }
 
 // check reads Kafka from its beginning, and compares it with what was committed.
-func (r *trial) check() delivery {
+func (r *trial) check() (counts delivery, findings []string) {
 	r.Helper()
 	rows, err := r.owner.Query(r.Context(), "SELECT id::text, subject, version FROM committed WHERE topic = $1 ORDER BY n", r.topic)
 	if err != nil {
@@ -242,7 +246,7 @@ func (r *trial) check() delivery {
 			parked = append(parked, p.Message.String())
 		}
 	}
-	counts, findings := checkDelivery(messages, parked, append(r.before, r.records()...))
+	counts, findings = checkDelivery(messages, parked, append(r.before, r.records()...))
 	for i, finding := range findings {
 		if i == 20 {
 			r.Errorf("and %d more", len(findings)-i)
@@ -253,7 +257,7 @@ func (r *trial) check() delivery {
 	if counts.committed == 0 {
 		r.Error("nothing was committed")
 	}
-	return counts
+	return counts, findings
 }
 
 func (r *trial) records() []embedded.Record {
@@ -292,7 +296,7 @@ func (r *trial) serve(through bool) *workerProcess {
 		w.cmd.Wait() //nolint:errcheck // its state tells
 	}()
 	r.Cleanup(sync.OnceFunc(w.kill))
-	eventually(r.T, "the worker has started", func() bool { return w.told("worker started") > 0 })
+	eventually(r.T, "the worker has started", func() bool { return w.told("worker started", "") > 0 })
 	r.worker = w
 	return w
 }
@@ -320,16 +324,17 @@ func (w *workerProcess) stop() {
 	}
 }
 
-// told counts the lines of its log that begin so.
-func (w *workerProcess) told(text string) (n int) {
+// told counts the lines of its log with a text, and part of an error, that begin and have it so.
+func (w *workerProcess) told(text, why string) (n int) {
 	for line := range strings.Lines(w.log.String()) {
-		var entry struct{ Msg string }
-		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(entry.Msg, text) {
+		var entry struct{ Msg, Error string }
+		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(entry.Msg, text) && strings.Contains(entry.Error, why) {
 			n++
 		}
 	}
 	return n
 }
 
-// heldUp counts how often it told that an outage began.
-func (w *workerProcess) heldUp() int { return w.told("outbox relay is held up") }
+// heldUp counts how often it told that an outage began, heldUpBy those of one kind.
+func (w *workerProcess) heldUp() int             { return w.heldUpBy("") }
+func (w *workerProcess) heldUpBy(why string) int { return w.told("outbox relay is held up", why) }
