@@ -50,7 +50,7 @@ func appendEnvelope(text []byte, source string, run ports.RunID, m ports.Message
 	text = appendInt(appendName(append(text, ','), headerAggregateVersion), m.AggregateVersion)
 	text = appendInt(appendName(append(text, ','), headerContractVersion), m.ContractVersion)
 	text = appendID(appendName(append(text, ','), headerCorrelationID), run)
-	text = appendID(appendName(append(text, ','), headerID), m.ID)
+	text = appendID(appendName(append(text, ','), HeaderID), m.ID)
 	text = appendString(appendName(append(text, ','), HeaderPartitionKey), m.Key)
 	text = appendString(appendName(append(text, ','), headerSource), source)
 	text = appendString(appendName(append(text, ','), headerSpecVersion), "1.0")

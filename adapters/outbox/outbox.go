@@ -44,7 +44,6 @@ const forwarderTopic = "outbox"
 const (
 	headerContentType      = "content-type"
 	headerSpecVersion      = "ce_specversion"
-	headerID               = "ce_id"
 	headerSource           = "ce_source"
 	headerType             = "ce_type"
 	headerSubject          = "ce_subject"
@@ -55,6 +54,8 @@ const (
 	headerAggregateVersion = "ce_aggregateversion"
 	headerContractVersion  = "ce_contractversion"
 
+	// HeaderID is the header of a message's id.
+	HeaderID = "ce_id"
 	// HeaderPartitionKey is CloudEvents' extension for the key of a record.
 	HeaderPartitionKey = "ce_partitionkey"
 )

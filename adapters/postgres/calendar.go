@@ -139,7 +139,7 @@ var polledReminders = polled[calendar.DueReminder]{
 	},
 	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
 		rows, err := calendardb.New(db).HeldReminders(ctx, calendardb.HeldRemindersParams(p))
-		return heldRows(rows, func(r calendardb.HeldRemindersRow) heldRow { return heldRow(r) }), err
+		return each(rows, func(r calendardb.HeldRemindersRow) heldRow { return heldRow(r) }), err
 	},
 	tables: []string{"event_reminders", "calendar_events"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {
@@ -198,7 +198,7 @@ var polledAppointments = polled[calendar.Booking]{
 	},
 	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
 		rows, err := calendardb.New(db).HeldAppointments(ctx, calendardb.HeldAppointmentsParams(p))
-		return heldRows(rows, func(r calendardb.HeldAppointmentsRow) heldRow { return heldRow(r) }), err
+		return each(rows, func(r calendardb.HeldAppointmentsRow) heldRow { return heldRow(r) }), err
 	},
 	tables: []string{"appointments", "availability_slots", "calendar_events", "event_reminders"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {

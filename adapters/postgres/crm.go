@@ -67,7 +67,7 @@ var polledLeads = polled[crm.Lead]{
 	},
 	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
 		rows, err := crmdb.New(db).HeldLeads(ctx, crmdb.HeldLeadsParams(p))
-		return heldRows(rows, func(r crmdb.HeldLeadsRow) heldRow { return heldRow(r) }), err
+		return each(rows, func(r crmdb.HeldLeadsRow) heldRow { return heldRow(r) }), err
 	},
 	tables: []string{"leads"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {

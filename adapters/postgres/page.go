@@ -51,15 +51,6 @@ type (
 	}
 )
 
-// heldRows are rows of one of the jobs' queries.
-func heldRows[R any](rows []R, of func(R) heldRow) []heldRow {
-	held := make([]heldRow, len(rows))
-	for i, row := range rows {
-		held[i] = of(row)
-	}
-	return held
-}
-
 func pageOf(claim ports.Claim) page {
 	p := page{
 		AsOf:     asTimestamptz(claim.AsOf),

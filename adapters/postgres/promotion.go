@@ -81,7 +81,7 @@ var polledPurchases = polled[promotion.PromotionPurchase]{
 	},
 	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
 		rows, err := promotiondb.New(db).HeldPurchases(ctx, promotiondb.HeldPurchasesParams(p))
-		return heldRows(rows, func(r promotiondb.HeldPurchasesRow) heldRow { return heldRow(r) }), err
+		return each(rows, func(r promotiondb.HeldPurchasesRow) heldRow { return heldRow(r) }), err
 	},
 	tables: []string{"promotion_purchases"},
 	release: func(ctx context.Context, db dbtx, asOf pgtype.Timestamptz) error {

@@ -9,6 +9,15 @@ import (
 // Columns as the driver takes and gives them. The platform owns its tables: a null where the
 // domain has no word for one becomes a zero, which the domain refuses; told does where it would not.
 
+// each turns the rows of a query, which sqlc names anew for each of them, into what all of its kind are.
+func each[R, S any](rows []R, of func(R) S) []S {
+	all := make([]S, len(rows))
+	for i, row := range rows {
+		all[i] = of(row)
+	}
+	return all
+}
+
 func asUUID[ID ~[16]byte](id ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
 // optionalUUID takes the zero id for null.

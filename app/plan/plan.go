@@ -109,7 +109,7 @@ func (f foreseer[A, E]) withHeld(ctx context.Context, plan Plan, claim ports.Cla
 		return plan, fmt.Errorf("plan: %w", err)
 	}
 	for _, h := range held {
-		item := Item{Failure: ports.Failure{Item: h.Item, Tenant: h.Tenant, Streak: h.Streak}, Verdict: Quarantined, Due: moment(h.Place), place: h.Place, Record: &h.Quarantined}
+		item := Item{Failure: ports.Failure{Item: h.Item, Tenant: h.Tenant, Streak: h.Streak}, Verdict: Quarantined, Due: Moment(h.Place), place: h.Place, Record: &h.Quarantined}
 		plan.Items = append(plan.Items, item)
 	}
 	slices.SortStableFunc(plan.Items, func(a, b Item) int { return a.place.Compare(b.place) })
@@ -134,7 +134,7 @@ func (f foreseer[A, E]) One(ctx context.Context, asOf time.Time, at ports.Cursor
 
 // item decides what would become of an item.
 func (f foreseer[A, E]) item(found ports.Foreseen[A, E]) Item {
-	item := Item{Failure: found.Failure, Verdict: Taken, Due: moment(found.Place), place: found.Place, Lockers: found.Lockers}
+	item := Item{Failure: found.Failure, Verdict: Taken, Due: Moment(found.Place), place: found.Place, Lockers: found.Lockers}
 	switch {
 	case found.Locked:
 		item.Verdict = Locked
@@ -149,8 +149,8 @@ func (f foreseer[A, E]) item(found ports.Foreseen[A, E]) Item {
 	return item
 }
 
-// moment is when an item at a place came due.
-func moment(c ports.Cursor) time.Time {
+// Moment is when an item at a place comes due; zero: before all time, or never.
+func Moment(c ports.Cursor) time.Time {
 	if c.Due.Year() < 1 { // it stands for -infinity
 		return time.Time{}
 	}

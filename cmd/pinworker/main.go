@@ -82,7 +82,7 @@ their messages to Kafka. Any number of instances may run side by side.
 
 Try it on a machine that has nothing but Go:   pinworker demo
 Deploy it:                                     pinworker migrate up && pinworker serve
-Ask it:                                        pinworker backlog, pinworker plan JOB, pinworker history ID, pinworker verify
+Ask it:                                        pinworker backlog, pinworker plan JOB, pinworker explain ID, pinworker verify
 
 Settings come from --config (or PINWORKER_CONFIG), then the environment, then --set.
 Exit codes: 0 done; 1 failed; 2 bad usage or configuration, nothing was touched;
@@ -97,7 +97,7 @@ Exit codes: 0 done; 1 failed; 2 bad usage or configuration, nothing was touched;
 	flags.StringArrayVar(&global.set, "set", nil, "a setting, as key=value; may be repeated")
 	flags.BoolVar(&global.json, "json", false, "one JSON document on standard output, and nothing else there")
 	root.AddCommand(
-		newServe(&global, std), newRun(&global, std), newPlan(&global, std), newBacklog(&global, std), newVerify(&global, std),
+		newServe(&global, std), newRun(&global, std), newPlan(&global, std), newExplain(&global, std), newBacklog(&global, std), newVerify(&global, std),
 		newQuarantine(&global, std), newHistory(&global, std), newOutbox(&global, std), newDoctor(&global, std), newSimulate(&global, std), newBench(&global, std),
 		newMigrate(&global, std), newDemo(&global, std), newConfig(&global, std), newVersion(&global, std),
 	)
