@@ -165,30 +165,42 @@ func TestServe_AllFourJobsReachKafkaFromOneDatabaseAndFromThree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			urls := databases(t)
 			p, flags := onDatabases(t, urls[0], urls[1], urls[2])
-			broker := embeddedtest.Kafka(t, 0, published.Topics...)
-			want := p.populate()
-			s := serveWorker(t, append(flags, "--set", "kafka.brokers="+broker.Brokers()[0])...)
-			eventually(t, "everything due is done and published", func() bool { return p.unpublished() == 0 })
-			if status, body := s.get("/readyz"); status != http.StatusOK {
-				t.Errorf("/readyz %d %s", status, body)
-			}
-			_, metrics := s.get("/metrics")
-			for _, line := range []string{
-				`calendar_reminder_dispatch_items_total{result="sent"} 4`, `calendar_appointment_timeout_items_total{slot_outcome="released"} 3`,
-				`promotion_expire_items_total{outcome="expired"} 3`, `crm_lead_expiration_expired_total 6`,
-			} {
-				if !strings.Contains(metrics, line) {
-					t.Errorf("/metrics does not tell %s", line)
-				}
-			}
-			if code := s.stop(); code != exitDone {
-				t.Errorf("exit %d: %s", code, &s.log)
-			}
-			p.wantInKafka(broker, want)
-			if got := done[verification](t, append([]string{"verify"}, flags...)...); got.Differences != 0 || got.Streams != 5+5+4*5+3+6 {
-				t.Errorf("verification %+v", got)
-			}
+			p.wantAllFourJobsInKafka(flags)
 		})
+	}
+}
+
+func TestServe_AllFourJobsReachKafkaThroughPgBouncerInTransactionMode(t *testing.T) {
+	database := embeddedtest.Database(t)
+	p, _ := onDatabases(t, database, database, database)
+	p.wantAllFourJobsInKafka([]string{"--set", "database.url=" + embeddedtest.PgBouncer(t, database, 20)})
+}
+
+// wantAllFourJobsInKafka serves a worker until all that is due is done and published.
+func (p *platform) wantAllFourJobsInKafka(flags []string) {
+	p.Helper()
+	broker := embeddedtest.Kafka(p.T, 0, published.Topics...)
+	want := p.populate()
+	s := serveWorker(p.T, append(flags, "--set", "kafka.brokers="+broker.Brokers()[0])...)
+	eventually(p.T, "everything due is done and published", func() bool { return p.unpublished() == 0 })
+	if status, body := s.get("/readyz"); status != http.StatusOK {
+		p.Errorf("/readyz %d %s", status, body)
+	}
+	_, metrics := s.get("/metrics")
+	for _, line := range []string{
+		`calendar_reminder_dispatch_items_total{result="sent"} 4`, `calendar_appointment_timeout_items_total{slot_outcome="released"} 3`,
+		`promotion_expire_items_total{outcome="expired"} 3`, `crm_lead_expiration_expired_total 6`,
+	} {
+		if !strings.Contains(metrics, line) {
+			p.Errorf("/metrics does not tell %s", line)
+		}
+	}
+	if code := s.stop(); code != exitDone {
+		p.Errorf("exit %d: %s", code, &s.log)
+	}
+	p.wantInKafka(broker, want)
+	if got := done[verification](p.T, append([]string{"verify"}, flags...)...); got.Differences != 0 || got.Streams != 5+5+4*5+3+6 {
+		p.Errorf("verification %+v", got)
 	}
 }
 

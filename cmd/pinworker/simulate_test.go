@@ -69,51 +69,61 @@ func (p *platform) simulate(broker embeddedtest.Broker, args ...string) (code in
 	return code, report
 }
 
-// Eight workers and the platform's operations want the same rows; how long they do is for
-// simulateEnv to say.
+// Eight workers and the platform's operations want the same rows.
 func TestSimulate_BesideEightWorkersEverythingHappensAndNothingIsFound(t *testing.T) {
+	p := newPlatform(t)
+	p.simulateBeside(8, p.url)
+}
+
+func TestSimulate_BesideWorkersBehindPgBouncerInTransactionModeNothingIsFound(t *testing.T) {
+	p := newPlatform(t)
+	p.simulateBeside(4, embeddedtest.PgBouncer(t, p.url, 20))
+}
+
+// simulateBeside runs operations beside workers; how long they do is for simulateEnv to say.
+func (p *platform) simulateBeside(workers int, databaseURL string) {
+	p.Helper()
 	const simulateEnv = "PINWORKER_TEST_SIMULATE"
 	span := cmp.Or(os.Getenv(simulateEnv), "5s")
-	p := newPlatform(t)
-	broker := embeddedtest.Kafka(t, 0, published.Topics...)
-	for range 8 {
-		serveEachSecond(t, p.url, broker)
+	broker := embeddedtest.Kafka(p.T, 0, published.Topics...)
+	for range workers {
+		serveEachSecond(p.T, databaseURL, broker)
 	}
 	waits := p.countLockWaits()
 	code, report := p.simulate(broker, "--for", span, "--rate", "100")
 	if code != exitDone || len(report.Findings) > 0 {
-		t.Errorf("exit %d, %d findings: %.3000v", code, len(report.Findings), report.Findings)
+		p.Errorf("exit %d, %d findings: %.3000v", code, len(report.Findings), report.Findings)
 	}
 	deadlocks := p.count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 	if n := waits(); deadlocks > 0 || n == 0 {
-		t.Errorf("%d deadlocks, %d statements seen to wait for a row; want none, and some", deadlocks, n)
+		p.Errorf("%d deadlocks, %d statements seen to wait for a row; want none, and some", deadlocks, n)
 	} else {
-		t.Logf("statements were seen to wait for a row %d times", n)
+		p.Logf("statements were seen to wait for a row %d times", n)
 	}
 	for _, outcome := range []string{
 		"leads expired", "promotions expired", "appointments timed out", "slots released by timeouts", "slots expired by timeouts",
 		"reminders sent", "reminders skipped by the worker",
 	} {
 		if report.Outcomes[outcome] == 0 {
-			t.Errorf("no %s", outcome)
+			p.Errorf("no %s", outcome)
 		}
 	}
 	for _, topic := range published.Topics {
 		if n := report.Messages[topic]; n.Expected == 0 || n.Read < n.Expected {
-			t.Errorf("%s: %+v", topic, n)
+			p.Errorf("%s: %+v", topic, n)
 		}
 	}
 	operations := 0
 	for kind, n := range report.Operations {
 		operations += n.Accepted + n.Already + n.Refused
 		if n.Unknown > 0 {
-			t.Errorf("%s: %+v", kind, n)
+			p.Errorf("%s: %+v", kind, n)
 		}
 	}
 	if operations < 100 || report.Verify.Streams < operations/2 || report.Verify.Differences != 0 {
-		t.Errorf("%d operations, verify %+v", operations, report.Verify)
+		p.Errorf("%d operations, verify %+v", operations, report.Verify)
 	}
-	t.Logf("%.1f operations a second, outcomes %v", report.Rate, report.Outcomes)
+	p.Logf("%.1f operations a second, outcomes %v", report.Rate, report.Outcomes)
 }
 
 // countLockWaits looks again and again for statements that wait for a row's lock, until its result is
