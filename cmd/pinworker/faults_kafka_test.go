@@ -97,7 +97,7 @@ func loseReplicas(r *trial) {
 	begin, told := time.Now(), r.worker.heldUp()
 	r.write(200)
 	eventually(r.T, "the worker has met it", func() bool { return r.worker.heldUp() > told })
-	if r.full {
+	if r.full { // that long is what is tried
 		<-time.After(time.Until(begin.Add(30 * time.Second)))
 	}
 	if waiting := r.waiting(); waiting < 200 {
