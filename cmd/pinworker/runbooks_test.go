@@ -47,6 +47,10 @@ func newTerminal(p *platform) *terminal {
 		"PINWORKER_DATABASE_URL": p.url, "PINWORKER_KAFKA_BROKERS": "127.0.0.1:1", "PINWORKER_HTTP_LISTEN": worker,
 		"PINWORKER_RELAY_POLL_INTERVAL": "50ms", "OWNER_URL": p.owner, "WORKER": worker, "LOGS": "cat serve.log",
 	}
+	// A cycle at the start, and no other while somebody looks.
+	for job, most := range map[string]string{"REMINDER_DISPATCH": "1h", "APPOINTMENT_TIMEOUT": "1h", "EXPIRE_PROMOTIONS": "5m"} {
+		k.env["PINWORKER_JOBS_"+job+"_INTERVAL"] = most
+	}
 	return k
 }
 
@@ -69,11 +73,13 @@ func (k *terminal) run(command string) string {
 	return output.String()
 }
 
-// serve starts a worker, and returns once it is ready.
+// serve starts a worker, and returns once each of its jobs has had its cycle.
 func (k *terminal) serve() {
 	k.Helper()
 	k.run("pinworker serve >>serve.log 2>&1 &")
-	eventually(k.T, "the worker is ready", func() bool { return k.run(`curl -s "http://$WORKER/readyz"`) == "ok\n" })
+	eventually(k.T, "the worker has done its cycles", func() bool {
+		return k.run(`test $(grep -cE '"msg":"(cycle completed|job.completed|cycle failed)' serve.log) -ge 4 && echo done`) == "done\n"
+	})
 }
 
 // kafka starts a Kafka with all topics, and has the commands know it.
@@ -157,7 +163,7 @@ func TestRunbooks_WhatTheySayIsShownAndMendsEachCause(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	situations := slices.Concat(leadExpirationSituations, outboxSituations)
+	situations := slices.Concat(leadExpirationSituations, outboxSituations, appointmentSituations)
 	for _, path := range pages {
 		page := strings.TrimSuffix(filepath.Base(path), ".md")
 		text, err := os.ReadFile(path)
