@@ -17,7 +17,8 @@ type disk struct {
 func mountDisk(t *testing.T) *disk {
 	t.Helper()
 	d := &disk{folder: t.TempDir()}
-	if d.unmounted = syscall.Mount("tmpfs", d.folder, "tmpfs", 0, sized(diskSize)); d.unmounted == nil {
+	d.unmounted = os.NewSyscallError("mount a file system of its own", syscall.Mount("tmpfs", d.folder, "tmpfs", 0, sized(diskSize)))
+	if d.unmounted == nil {
 		t.Cleanup(func() {
 			if err := syscall.Unmount(d.folder, syscall.MNT_DETACH); err != nil {
 				t.Error(os.NewSyscallError("unmount", err))

@@ -35,6 +35,10 @@ func (f *faultReport) add(name string, times int, r *trial, took time.Duration) 
 		counts.committed, counts.parked, counts.records, counts.repetitions, len(findings), r.longest.Seconds(), took.Round(time.Second)))
 }
 
+func (f *faultReport) leaveOut(name string, why error) {
+	f.rows = append(f.rows, fmt.Sprintf("| %s | 0 | not tried: %v | | | | | | | |", name, why))
+}
+
 // text is the report as Markdown.
 func (f *faultReport) text() string {
 	return fmt.Sprintf(`
