@@ -136,7 +136,12 @@ func (p *platform) countIn(contextName, query string) (n int) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(60 * time.Second)
+	within(t, 60*time.Second, what, holds)
+}
+
+func within(t *testing.T, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
 	for !holds() {
 		select {
 		case <-deadline:

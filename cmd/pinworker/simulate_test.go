@@ -18,19 +18,25 @@ import (
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/simulation"
 )
 
-// serveEachSecond starts a worker whose jobs run each second: expire-promotions is not set so by
-// settings.
-func serveEachSecond(t *testing.T, databaseURL string, broker embeddedtest.Broker) {
+// serveEachSecond starts a worker whose jobs run each second, and returns the address of its HTTP.
+func serveEachSecond(t *testing.T, databaseURL string, broker embeddedtest.Broker) string {
 	t.Helper()
-	s, _, err := settings.Load(settings.Sources{Flags: []string{
-		"database.url=" + databaseURL, "kafka.brokers=" + broker.Brokers()[0], "http.listen=127.0.0.1:0", "relay.poll_interval=50ms", "log.level=warn",
-		"database.max_connections=13",
-	}})
+	return serveEvery(t, time.Second, "database.url="+databaseURL, "kafka.brokers="+broker.Brokers()[0], "database.max_connections=13")
+}
+
+// serveEvery starts a worker all of whose jobs have an interval: expire-promotions is not set to less
+// than a minute by settings. It returns the address of its HTTP.
+func serveEvery(t *testing.T, interval time.Duration, flags ...string) string {
+	t.Helper()
+	address := fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(t))
+	s, _, err := settings.Load(settings.Sources{
+		Flags: append(flags, "http.listen="+address, "relay.poll_interval=50ms", "log.level=warn"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range []*settings.Job{&s.ReminderDispatch, &s.AppointmentTimeout, &s.ExpirePromotions, &s.LeadExpiration} {
-		j.Interval = time.Second
+		j.Interval = interval
 	}
 	var log lockedBuffer
 	w, err := newWorker(s, &log)
@@ -52,6 +58,7 @@ func serveEachSecond(t *testing.T, databaseURL string, broker embeddedtest.Broke
 			t.Logf("the worker's log: %s", &log)
 		}
 	})
+	return address
 }
 
 // simulate runs the command against a platform, under the owner's role, as the platform's services.
