@@ -43,15 +43,21 @@ func serveWorker(t *testing.T, args ...string) *server {
 func serveWorkerUntil(ctx context.Context, t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{t: t}
+	s.start(ctx, func(ctx context.Context) int {
+		return run(ctx, append([]string{"serve", "--set", "http.listen=127.0.0.1:0"}, args...), streams{strings.NewReader(""), io.Discard, &s.log})
+	})
+	return s
+}
+
+// start returns once the worker listens.
+func (s *server) start(ctx context.Context, work func(context.Context) int) {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	code := make(chan int, 1)
-	go func() {
-		code <- run(ctx, append([]string{"serve", "--set", "http.listen=127.0.0.1:0"}, args...),
-			streams{strings.NewReader(""), io.Discard, &s.log})
-	}()
+	go func() { code <- work(ctx) }()
 	s.stop = sync.OnceValue(func() int { cancel(); return <-code })
-	t.Cleanup(func() { s.stop() })
-	eventually(t, "the worker listens", func() bool {
+	s.t.Cleanup(func() { s.stop() })
+	eventually(s.t, "the worker listens", func() bool {
 		for line := range strings.Lines(s.log.String()) {
 			var started struct{ Msg, HTTP string }
 			if json.Unmarshal([]byte(line), &started) == nil && started.Msg == "worker started" {
@@ -60,7 +66,6 @@ func serveWorkerUntil(ctx context.Context, t *testing.T, args ...string) *server
 		}
 		return s.http != ""
 	})
-	return s
 }
 
 func (s *server) get(path string) (int, string) {
