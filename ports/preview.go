@@ -35,7 +35,8 @@ type Foreseen[A, E any] struct {
 	Messages []Message
 	// Locked says that somebody holds the item, or what has to be locked with it.
 	Locked bool
-	// Lockers are those whom a claim would have to wait for; none where it was not found out.
+	// Lockers are those whom a claim would have to wait for first (of several that share the item, one);
+	// none where it was not found out.
 	Lockers []Locker
 }
 

@@ -244,6 +244,8 @@ func (c PostgresConfig) parameters() map[string]string {
 		"shared_buffers":          "256MB",
 		"max_wal_size":            "2GB",
 		"timezone":                "UTC",
+
+		"max_prepared_transactions": "5",
 	}
 	if !c.Durable {
 		p["fsync"], p["synchronous_commit"], p["full_page_writes"] = "off", "off", "off"

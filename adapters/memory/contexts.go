@@ -13,22 +13,23 @@ import (
 // CRM is the crm context in memory.
 type CRM struct {
 	*World[crm.Event]
-	Due    ports.DueLeads
-	Leads  ports.Leads
-	Ledger ports.LeadLedger
+	Due     ports.DueLeads
+	Preview ports.LeadPreview
+	Leads   ports.Leads
+	Ledger  ports.LeadLedger
 }
 
 // NewCRM returns an empty context.
 func NewCRM() CRM {
 	w := newWorld[crm.Event]()
+	due := &Due[crm.Lead, crm.Event]{world: w, job: ports.LeadExpiration, waiting: func() []candidate[crm.Lead, crm.Event] {
+		return waiting(w, func(l crm.Lead) (candidate[crm.Lead, crm.Event], bool) {
+			s := l.Snapshot()
+			return candidate[crm.Lead, crm.Event]{failure(l.Stream(), s.TenantID), s.ExpiresAt, l.Parts(), l}, s.Status == crm.Active
+		})
+	}}
 	return CRM{
-		World: w,
-		Due: &Due[crm.Lead, crm.Event]{world: w, job: ports.LeadExpiration, waiting: func() []candidate[crm.Lead, crm.Event] {
-			return waiting(w, func(l crm.Lead) (candidate[crm.Lead, crm.Event], bool) {
-				s := l.Snapshot()
-				return candidate[crm.Lead, crm.Event]{failure(l.Stream(), s.TenantID), s.ExpiresAt, l.Parts(), l}, s.Status == crm.Active
-			})
-		}},
+		World: w, Due: due, Preview: due,
 		Leads:  &Store[crm.LeadID, crm.Lead, crm.Event]{w, func(id crm.LeadID) (crm.Lead, error) { return row[crm.Lead](w, uuid.UUID(id)), nil }},
 		Ledger: &Ledger[crm.Lead, crm.Event]{w, func(crm.Event) bool { return true }},
 	}

@@ -67,10 +67,18 @@ func Promises[A, E any](t *testing.T, open func(t *testing.T) Job[A, E]) {
 		"an item that others settled is taken off the record":              (*suite[A, E]).settled,
 		"a retry lets the next tick take a held item":                      (*suite[A, E]).retried,
 		"a unit whose connection is cut commits nothing and blames nobody": (*suite[A, E]).cut,
+		"a preview foresees what a transition then does":                   (*suite[A, E]).foreseesATransition,
+		"a preview shows what is locked and leaves no lock":                (*suite[A, E]).foreseesLocks,
+		"a preview shows what would fail and what would not change":        (*suite[A, E]).foreseesFailures,
+		"a preview shows what is held back and when it is tried again":     (*suite[A, E]).foreseesTheQuarantine,
 		"a cancelled context commits nothing":                              (*suite[A, E]).cancelled,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &suite[A, E]{T: t, Job: open(t)}
+			var previews bool
+			if s.preview, previews = s.Due.(ports.Preview[A, E]); !previews {
+				t.Fatal("the store shows no preview of what it would do")
+			}
 			test(s)
 			s.sound()
 		})
@@ -80,6 +88,7 @@ func Promises[A, E any](t *testing.T, open func(t *testing.T) Job[A, E]) {
 type suite[A, E any] struct {
 	*testing.T
 	Job[A, E]
+	preview ports.Preview[A, E]
 }
 
 // register makes an item that comes due some time after (or before) Noon.

@@ -34,6 +34,8 @@ type broken struct {
 	change     func(ctx context.Context, sound memory.CRM, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error)
 	stream     func([]eventsourcing.Recorded[crm.Event]) []eventsourcing.Recorded[crm.Event]
 	lock       func(uuid.UUID) func()
+	peek       func(sound memory.CRM, p *ports.Peeked[crm.Lead, crm.Event])
+	held       func([]ports.HeldBack) []ports.HeldBack
 }
 
 func (b broken) Transition(ctx context.Context, claim ports.Claim, r rule) (outcome, error) {
@@ -56,6 +58,22 @@ func (b broken) Backlog(ctx context.Context, asOf time.Time, after ports.Cursor)
 		backlog = b.backlog(backlog)
 	}
 	return backlog, err
+}
+
+func (b broken) Peek(ctx context.Context, claim ports.Claim, r rule) (ports.Peeked[crm.Lead, crm.Event], error) {
+	p, err := b.Preview.Peek(ctx, claim, r)
+	if b.peek != nil {
+		b.peek(b.CRM, &p)
+	}
+	return p, err
+}
+
+func (b broken) Held(ctx context.Context, claim ports.Claim) ([]ports.HeldBack, error) {
+	held, err := b.Preview.Held(ctx, claim)
+	if b.held != nil {
+		held = b.held(held)
+	}
+	return held, err
 }
 
 func (b broken) Change(ctx context.Context, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
@@ -105,6 +123,15 @@ func without(drop func(crm.Event) bool) broken {
 			}
 		}
 		return kept
+	}}
+}
+
+// foreseeing spoils each item that a sound preview has foreseen.
+func foreseeing(spoil func(*ports.Foreseen[crm.Lead, crm.Event])) broken {
+	return broken{peek: func(_ memory.CRM, p *ports.Peeked[crm.Lead, crm.Event]) {
+		for i := range p.Items {
+			spoil(&p.Items[i])
+		}
 	}}
 }
 
@@ -189,6 +216,22 @@ var mutants = map[string]broken{
 	}},
 	"leaves locked leads out of the backlog": {backlog: func(b ports.Backlog) ports.Backlog { b.Due = max(0, b.Due-1); return b }},
 	"tells nothing of what is held":          {backlog: func(b ports.Backlog) ports.Backlog { b.Held = 0; return b }},
+	"foresees no locks":                      foreseeing(func(f *ports.Foreseen[crm.Lead, crm.Event]) { f.Locked = false }),
+	"foresees no messages":                   foreseeing(func(f *ports.Foreseen[crm.Lead, crm.Event]) { f.Messages = nil }),
+	"foresees no failures":                   foreseeing(func(f *ports.Foreseen[crm.Lead, crm.Event]) { f.Err = nil }),
+	"foresees a streak wrongly":              foreseeing(func(f *ports.Foreseen[crm.Lead, crm.Event]) { f.Streak = 1 }),
+	"foresees no more than a page": {peek: func(_ memory.CRM, p *ports.Peeked[crm.Lead, crm.Event]) {
+		p.Full = false
+	}},
+	"does what it only foresees": {peek: func(sound memory.CRM, p *ports.Peeked[crm.Lead, crm.Event]) {
+		for _, item := range p.Items {
+			command := ports.Command[crm.LeadID]{ID: crm.LeadID(item.Item), At: portstest.Noon, Run: ports.NewRunID()}
+			soon, cancel := context.WithTimeout(context.Background(), time.Second)
+			sound.Leads.Change(soon, command, rule{Decide: crm.Lead.Expire}) //nolint:errcheck // a mutant
+			cancel()
+		}
+	}},
+	"foresees what is held back as free": {held: func([]ports.HeldBack) []ports.HeldBack { return nil }},
 	"lets an operation past a lock": {change: func(_ context.Context, sound memory.CRM, c ports.Command[crm.LeadID], r rule) (ports.Transitioned[crm.Lead, crm.Event], error) {
 		soon, cancel := context.WithTimeout(context.Background(), time.Microsecond)
 		defer cancel()

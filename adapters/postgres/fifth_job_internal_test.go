@@ -165,6 +165,17 @@ var polledTasks = polled[Task]{
 			SELECT FROM crm.tasks AS t WHERE t.id = q.item AND t.status = 'Active' AND t.due_at < greatest($1, now()))`, asOf)
 		return err
 	},
+	held: func(ctx context.Context, db dbtx, p page) ([]heldRow, error) {
+		rows, err := db.Query(ctx, `SELECT t.id, t.tenant_id, t.due_at, q.failures, q.first_failed_at, q.last_failed_at, q.first_error, q.last_error, q.next_attempt
+			FROM crm.tasks AS t JOIN any_context.quarantine AS q ON q.job = 'overdue-tasks' AND q.item = t.id AND q.next_attempt > $1
+			WHERE t.status = 'Active' AND t.due_at < $1 AND (t.due_at, t.id) > ($2, $3) AND (t.due_at, t.id) <= ($4, $5) LIMIT $6`,
+			p.AsOf, p.AfterDue, p.AfterID, p.UntilDue, p.UntilID, p.MaxItems)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByPos[heldRow])
+	},
+	tables: []string{"tasks"},
 	backlog: func(ctx context.Context, db dbtx, h horizon) (w waiting, err error) {
 		err = db.QueryRow(ctx, `SELECT count(*) FILTER (WHERE t.due_at < $1), min(t.due_at), count(*) FILTER (WHERE t.due_at >= $1),
 			count(*) FILTER (WHERE t.due_at < $1 AND q.next_attempt > $1)

@@ -14,8 +14,8 @@ import (
 
 // Who holds a row, PostgreSQL keeps in the row itself: a row's lock is in no view. But whom a session
 // waits for, it tells everybody (pg_blocking_pids). So one session waits for the row, for a moment,
-// and another one asks. That also finds lockers of several kinds at once, and needs no right beside
-// those of the job; what it shows of other users' sessions, it shows to pg_read_all_stats.
+// and another one asks. That needs no right beside those of the job, and cannot mistake one kind of lock
+// for another; what other users' sessions do, and since when, is shown to pg_read_all_stats.
 
 const (
 	// askedAfter is for how many items at once it is asked who holds them.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -176,12 +177,10 @@ func (r rewriting) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 	return r.Tx.SendBatch(ctx, b)
 }
 
-var locking = regexp.MustCompile(`\nFOR (NO KEY UPDATE|UPDATE|SHARE)( OF \w+)?( SKIP LOCKED)?`)
+var locking = regexp.MustCompile(`\sFOR (NO KEY UPDATE|UPDATE|SHARE)( OF \w+)?( SKIP LOCKED)?`)
 
 // withoutLocks has a statement lock nothing. Where it missed a lock, PostgreSQL would refuse it.
 func withoutLocks(statement string) string { return locking.ReplaceAllString(statement, "") }
 
-var skipping = regexp.MustCompile(`\n(FOR .*) SKIP LOCKED`)
-
 // patiently has a statement wait for what it would pass over.
-func patiently(statement string) string { return skipping.ReplaceAllString(statement, "\n$1") }
+func patiently(statement string) string { return strings.ReplaceAll(statement, " SKIP LOCKED", "") }

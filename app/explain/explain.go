@@ -63,7 +63,7 @@ type Message struct {
 }
 
 // Explain gathers what a context knows of an id; false where it knows nothing. kafka is asked for
-// messages that have left the outbox, if it is not nil; where it does not answer, that is unanswered.
+// messages that have left the outbox; why it could not tell of one is unanswered.
 func (c Context) Explain(ctx context.Context, id uuid.UUID, at time.Time, kafka ports.Post) (facts Facts, known bool, unanswered, err error) {
 	f := Facts{ID: id, At: ports.Stored(at), Context: c.Name}
 	if f.Row, f.HasRow, err = c.Rows.Row(ctx, id); err != nil {
@@ -131,7 +131,7 @@ func (c Context) messages(ctx context.Context, f Facts, kafka ports.Post) (messa
 			gone = append(gone, m)
 		}
 	}
-	if len(gone) > 0 && kafka != nil {
+	if len(gone) > 0 {
 		var there map[uuid.UUID]ports.Whereabouts
 		there, unanswered = kafka.Find(ctx, gone)
 		for id, where := range there {

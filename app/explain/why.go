@@ -40,7 +40,7 @@ func (f Facts) Why() Answer {
 	case !f.HasRow:
 		return f.withoutRow()
 	case f.Row.Job == "":
-		return Answer{NoJob, fmt.Sprintf("no job takes a %s; it is %s", f.Row.Aggregate, f.Row.Status), f.Row.UpdatedAt, time.Time{}}
+		return Answer{NoJob, fmt.Sprintf("no job takes what is of the kind %s; it is %s", f.Row.Aggregate, f.Row.Status), f.Row.UpdatedAt, time.Time{}}
 	case !f.Row.Polled:
 		return f.settled()
 	case f.Row.Place.IsZero():
@@ -146,7 +146,7 @@ func (m Message) Says() string {
 	case ports.NotFound:
 		return fmt.Sprintf("not in the outbox, and not among the %d records that Kafka has from %s on", m.Looked, text(m.At))
 	}
-	return "not in the outbox any more: it was published; Kafka was not asked, or did not answer"
+	return "published: the outbox has let go of it; at which offset, only Kafka could tell"
 }
 
 func text(t time.Time) string { return t.UTC().Format(time.RFC3339) }

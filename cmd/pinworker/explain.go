@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -68,13 +69,20 @@ const (
 	kafkaPatience = 5 * time.Second
 )
 
-// postOf is how messages are looked for in Kafka; nil where the settings do not say how to reach it.
+// postOf is how messages are looked for in Kafka.
 func postOf(s settings.Settings) (ports.Post, error) {
-	if len(settings.Kafka(s)) > 0 {
-		return nil, nil //nolint:nilnil // there is no Kafka to ask
+	if missing := settings.Kafka(s); len(missing) > 0 {
+		return noPost(missing), nil
 	}
 	config, err := kafkaConfig(s)
 	return kafka.Post{Config: config, IDHeader: outbox.HeaderID, Records: kafkaRecords, Patience: kafkaPatience}, err
+}
+
+// noPost stands for Kafka where the settings do not say how to reach it.
+type noPost []string
+
+func (missing noPost) Find(context.Context, []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
+	return nil, fmt.Errorf("not asked: %s cannot be used, or is not set", strings.Join(missing, ", "))
 }
 
 // explainer is what a context knows, for explain.
@@ -104,7 +112,7 @@ type explanation struct {
 	Record    *recordJSON     `json:"quarantine,omitempty"`
 	Events    []eventJSON     `json:"events"`
 	Messages  []letterJSON    `json:"messages"`
-	Kafka     string          `json:"kafka,omitempty"` // why it was not asked to the end
+	Kafka     string          `json:"kafka,omitempty"` // why it could not tell
 }
 
 type rowJSON struct {
@@ -277,7 +285,7 @@ func printWhatHappened(w io.Writer, f explain.Facts, unanswered error) error {
 	}
 	err := g.flush()
 	if err == nil && unanswered != nil {
-		_, err = fmt.Fprintf(w, "Kafka was not asked to the end: %v\n", unanswered)
+		_, err = fmt.Fprintf(w, "Kafka: %v\n", unanswered)
 	}
 	return err
 }

@@ -3,14 +3,20 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/kafka"
+	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/explain"
+	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -149,7 +155,7 @@ func TestExplain_AReminderThatWasNotSentOnPurpose(t *testing.T) {
 	p.explains(uuid.UUID(unjournalled.Reminders[0].Reminder), explain.Skipped,
 		"because its event "+unjournalled.CalendarEvent.String()+" was not going on; it is Completed since "+when)
 	p.explains(uuid.UUID(moved.Reminders[0].Reminder), explain.NoRow, "it gave way to another reminder when its event was rescheduled, at "+when)
-	p.explains(uuid.UUID(cancelled.CalendarEvent), explain.NoJob, "no job takes a CalendarEvent; it is Cancelled")
+	p.explains(uuid.UUID(cancelled.CalendarEvent), explain.NoJob, "no job takes what is of the kind CalendarEvent; it is Cancelled")
 }
 
 func TestExplain_WhatNeverComesDueAndWhatIsNotThere(t *testing.T) {
@@ -166,5 +172,41 @@ func TestExplain_WhatNeverComesDueAndWhatIsNotThere(t *testing.T) {
 		if code, _, _ := pinworker(t, args...); code != exitUsage {
 			t.Errorf("%v: exit %d; want 2", args, code)
 		}
+	}
+}
+
+func TestExplain_FindsInKafkaWhatTheRelayHasSent(t *testing.T) {
+	p := newPlatform(t)
+	p.populate()
+	broker := embeddedtest.Kafka(t, 0, published.Topics...)
+	t.Setenv("PINWORKER_KAFKA_BROKERS", broker.Brokers()[0])
+	w := serveWorker(t)
+	eventually(t, "all is published", func() bool { return p.unpublished() == 0 })
+	w.stop()
+	config := kafka.Config{Brokers: broker.Brokers(), ClientID: "test"}
+	from := make(kafka.Position)
+	for _, topic := range published.Topics {
+		from[topic] = make(map[int32]int64)
+	}
+	records, err := kafka.Since(t.Context(), config, from)
+	p.must(err)
+	at := make(map[uuid.UUID]string)
+	for _, r := range records {
+		at[uuid.MustParse(r.Headers[outbox.HeaderID])] = fmt.Sprintf("partition %d, offset %d", r.Partition, r.Offset)
+	}
+	lead := slices.Collect(maps.Keys(p.statuses(polledJobs[3])))[0]
+	m := p.explains(lead, explain.Settled, "LeadExpired").Messages[0]
+	if got := fmt.Sprintf("partition %d, offset %d", *m.Partition, *m.Offset); m.State != ports.Published || got != at[m.ID] {
+		t.Errorf("message %+v; it is at %s", m, at[m.ID])
+	}
+
+	t.Setenv("PINWORKER_KAFKA_BROKERS", "127.0.0.1:1")
+	away := p.explains(lead, explain.Settled, "only Kafka could tell", "Kafka: read from Kafka: ")
+	if away.Messages[0].State != ports.Unknown || away.Kafka == "" {
+		t.Errorf("message %+v, Kafka %q; want to hear that Kafka is away", away.Messages[0], away.Kafka)
+	}
+	p.must(os.Unsetenv("PINWORKER_KAFKA_BROKERS")) // Setenv puts it back
+	if got := p.explains(lead, explain.Settled, "Kafka: not asked: kafka.brokers"); got.Messages[0].State != ports.Unknown {
+		t.Errorf("message %+v, Kafka %q; want to hear that there is none to ask", got.Messages[0], got.Kafka)
 	}
 }
