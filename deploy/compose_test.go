@@ -168,8 +168,8 @@ func TestGrafana_IsProvisionedWithTheDashboardsAndTheirDataSource(t *testing.T) 
 		t.Fatalf("nothing is mounted at %s", dashboards.Providers[0].Options.Path)
 	}
 	files, err := filepath.Glob(filepath.Join(project.Services["grafana"].Volumes[mounted].Source, "*.json"))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
