@@ -215,7 +215,7 @@ func TestAlerts_TheRightOnesFireWhileKafkaThenTheDatabaseIsAwayAndGoOnceItIsBack
 	p.populate()
 	p.overdue(1100)
 	w.wantFiring("Kafka is away",
-		"page PinworkerOutboxStuck calendar", "page PinworkerOutboxStuck promotion", "ticket PinworkerLeadOutboxStuck crm",
+		"page PinworkerOutboxLate calendar", "page PinworkerOutboxLate promotion", "ticket PinworkerLeadOutboxStuck crm",
 		"ticket PinworkerOutboxBacklog calendar pin.calendar.reminder-due.v1")
 	embeddedtest.Kafka(t, port, published.Topics...)
 	w.wantFiring("Kafka is back")
