@@ -164,11 +164,7 @@ func TestObservability_AWorkerTellsWhatIsSpecifiedAndNothingElse(t *testing.T) {
 	}
 	t.Run("metrics", func(t *testing.T) { checkMetrics(t, scraped) })
 	t.Run("promtool check metrics", func(t *testing.T) {
-		promtool, err := exec.LookPath("promtool")
-		if err != nil {
-			t.Skip("needs promtool, of Debian's package prometheus: ", err)
-		}
-		check := exec.Command(promtool, "check", "metrics")
+		check := exec.Command(prometheusProgram(t, "promtool"), "check", "metrics")
 		check.Stdin = strings.NewReader(scraped)
 		if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("promtool check metrics: %v\n%s", err, out)

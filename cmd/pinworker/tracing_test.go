@@ -72,11 +72,15 @@ func (r *receiver) sender() map[string]string {
 	return r.from
 }
 
-// named returns the spans of a name, in the order of their beginning.
-func (r *receiver) named(name string) []*tracepb.Span {
+func (r *receiver) all() []*tracepb.Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found := slices.DeleteFunc(slices.Clone(r.spans), func(s *tracepb.Span) bool { return s.GetName() != name })
+	return slices.Clone(r.spans)
+}
+
+// named returns the spans of a name, in the order of their beginning.
+func (r *receiver) named(name string) []*tracepb.Span {
+	found := slices.DeleteFunc(r.all(), func(s *tracepb.Span) bool { return s.GetName() != name })
 	slices.SortFunc(found, func(a, b *tracepb.Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
 	return found
 }
