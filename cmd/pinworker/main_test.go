@@ -23,6 +23,9 @@ import (
 // asProgram makes the test binary be pinworker, for tests that need a process of their own.
 const asProgram = "BE_PINWORKER"
 
+// untilEnd, as asProgram's value, has it end with the file that it was given, as a child does.
+const untilEnd = "UNTIL_END"
+
 // soonOld is the age from which doctor tells of a transaction, for tests that cannot wait.
 const soonOld = "BE_PINWORKER_OLD"
 
@@ -31,6 +34,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		if age, err := time.ParseDuration(os.Getenv(soonOld)); err == nil {
 			old = age
+		}
+		if os.Getenv(asProgram) == untilEnd {
+			go func() {
+				io.Copy(io.Discard, os.NewFile(3, "alive")) //nolint:errcheck // its end is what is waited for
+				os.Exit(exitInterrupted)
+			}()
 		}
 		main()
 	}

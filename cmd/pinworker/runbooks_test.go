@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
@@ -21,6 +20,7 @@ type terminal struct {
 	*platform
 	folder string
 	broker embeddedtest.Broker // nil: none was started
+	alive  *os.File            // ends with the test: what still runs in the background does, too
 	env    map[string]string
 	known  map[string]string // what the page's placeholders stand for
 }
@@ -33,7 +33,7 @@ func newTerminal(p *platform) *terminal {
 	p.must(err)
 	p.Cleanup(func() { os.RemoveAll(folder) }) //nolint:errcheck // it is temporary
 	k := &terminal{platform: p, folder: folder, known: make(map[string]string)}
-	scripts := map[string]string{"pinworker": fmt.Sprintf("%s=1 exec '%s'", asProgram, program)}
+	scripts := map[string]string{"pinworker": fmt.Sprintf("%s=%s exec '%s'", asProgram, untilEnd, program)}
 	if jars := os.Getenv(embeddedtest.KafkaJars); jars != "" {
 		scripts["kafka-topics.sh"] = "exec java -cp '" + jars + "/*' org.apache.kafka.tools.TopicCommand"
 		scripts["kafka-configs.sh"] = "exec java -cp '" + jars + "/*' kafka.admin.ConfigCommand"
@@ -41,6 +41,10 @@ func newTerminal(p *platform) *terminal {
 	for name, what := range scripts {
 		p.must(os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+what+" \"$@\"\n"), 0o755))
 	}
+	var end *os.File
+	k.alive, end, err = os.Pipe()
+	p.must(err)
+	p.Cleanup(func() { k.alive.Close(); end.Close() }) //nolint:errcheck // nothing is written
 	worker := fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(p.T))
 	k.env = map[string]string{
 		"PATH": folder + ":" + os.Getenv("PATH"), "HOME": folder, "TMPDIR": folder,
@@ -61,15 +65,13 @@ func (k *terminal) run(command string) string {
 		command = strings.ReplaceAll(command, word, value)
 	}
 	cmd := exec.Command("bash", "-c", command)
-	cmd.Dir, cmd.SysProcAttr = k.folder, &syscall.SysProcAttr{Setpgid: true}
+	cmd.Dir, cmd.ExtraFiles = k.folder, []*os.File{k.alive}
 	for name, value := range k.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	var output lockedBuffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	k.must(cmd.Start())
-	k.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) //nolint:errcheck // only what went on in the background is left
-	cmd.Wait()                                                            //nolint:errcheck // what it printed is what counts
+	cmd.Run() //nolint:errcheck // what it printed is what counts
 	return output.String()
 }
 
