@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,28 +38,44 @@ type lanes struct {
 	table Table
 }
 
-// waiting returns the lanes that have messages: a jump over the primary key from one lane to
-// the next, whatever the number of messages. It is planned each time: a plan from when the outbox
-// was empty would read all of it for each lane.
-func (q lanes) waiting(ctx context.Context) ([]lane, error) {
+// waiting returns the first message of each lane that has any, behind floors or, where there are none, of
+// all there is: a jump over the primary key from one lane to the next, whatever the number of messages. It
+// is planned each time: a plan from when the outbox was empty would read all of it for each lane.
+func (q lanes) waiting(ctx context.Context, floors map[lane]int64) ([]head, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := q.pool.Query(ctx, `
+	statement, args := `
 		WITH RECURSIVE lane AS (
-			(SELECT topic, shard FROM `+q.table.name()+` ORDER BY topic, shard LIMIT 1)
+			(SELECT topic, shard, id FROM `+q.table.name()+` ORDER BY topic, shard, id LIMIT 1)
 			UNION ALL
-			SELECT next.topic, next.shard
+			SELECT next.topic, next.shard, next.id
 			FROM lane CROSS JOIN LATERAL (
-				SELECT topic, shard FROM `+q.table.name()+` AS o
+				SELECT topic, shard, id FROM `+q.table.name()+` AS o
 				WHERE (o.topic, o.shard) > (lane.topic, lane.shard)
-				ORDER BY topic, shard LIMIT 1
+				ORDER BY topic, shard, id LIMIT 1
 			) AS next
 		)
-		SELECT topic, shard FROM lane`, pgx.QueryExecModeExec)
+		SELECT topic, shard, id FROM lane`, []any{pgx.QueryExecModeExec}
+	if floors != nil {
+		var topics []string
+		var shards []int16
+		var behind []int64
+		for l, id := range floors {
+			topics, shards, behind = append(topics, l.topic), append(shards, l.shard), append(behind, id)
+		}
+		statement, args = `
+			SELECT lane.topic, lane.shard, lane.id
+			FROM unnest($1::text[], $2::smallint[], $3::bigint[]) AS floor (topic, shard, id) CROSS JOIN LATERAL (
+				SELECT topic, shard, id FROM `+q.table.name()+` AS o
+				WHERE o.topic = floor.topic AND o.shard = floor.shard AND o.id > floor.id
+				ORDER BY topic, shard, id LIMIT 1
+			) AS lane`, append(args, topics, shards, behind)
+	}
+	rows, err := q.pool.Query(ctx, statement, args...)
 	if err == nil {
-		var found []lane
-		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (l lane, err error) {
-			return l, r.Scan(&l.topic, &l.shard)
+		var found []head
+		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (h head, err error) {
+			return h, r.Scan(&h.topic, &h.shard, &h.id)
 		})
 		if err == nil {
 			return found, nil
@@ -156,8 +173,9 @@ func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, after int64, without
 func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout) // it was acked, whatever comes
 	defer cancel()
-	rows, err := tx.Query(ctx, "DELETE FROM "+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = ANY ($3)
-		RETURNING extract(epoch FROM clock_timestamp() - due_at)::double precision`, l.topic, l.shard, ids)
+	// The bounds: the planner may take all of the lane for less than so many ids, and pass over its dead rows.
+	rows, err := tx.Query(ctx, "DELETE FROM "+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = ANY ($3) AND id BETWEEN $4 AND $5
+		RETURNING extract(epoch FROM clock_timestamp() - due_at)::double precision`, l.topic, l.shard, ids, slices.Min(ids), slices.Max(ids))
 	var lags []time.Duration
 	if err == nil {
 		var seconds []*float64

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -52,6 +51,7 @@ type Relay struct {
 
 	wake     chan struct{}
 	outgoing *subscriber
+	floors   *floors
 	slots    chan struct{} // rounds at once, each with a connection
 	lastLook atomic.Int64  // UnixNano; 0 before the first
 
@@ -59,52 +59,6 @@ type Relay struct {
 	state   map[lane]*laneState
 	failing map[string]map[lane]bool // by topic, "" for the database: the lanes that an outage holds up
 }
-
-// laneState is what a relay remembers of a lane.
-type laneState struct {
-	running   bool
-	again     bool // someone looked while it was running
-	notBefore time.Time
-	progress  atomic.Int64 // UnixNano of the last sign of life of its worker
-
-	// Its worker's:
-	held    []string  // keys whose messages Kafka does not take for now
-	retryAt time.Time // when one of them is tried again
-	backoff *backoff.ExponentialBackOff
-}
-
-func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }
-
-// try lets one of the keys that are held go, where it is time to see whether Kafka takes it.
-func (s *laneState) try() (key string, ok bool) {
-	if len(s.held) == 0 || time.Now().Before(s.retryAt) {
-		return "", false
-	}
-	key, s.held = s.held[0], s.held[1:]
-	return key, true
-}
-
-// hold keeps keys out of the next rounds.
-func (s *laneState) hold(keys []string) {
-	s.held = append(s.held, keys[:min(len(keys), mostHeld-len(s.held))]...)
-	if now := time.Now(); !now.Before(s.retryAt) {
-		s.retryAt = now.Add(s.backoff.NextBackOff())
-	}
-}
-
-// release lets all keys go.
-func (s *laneState) release() {
-	s.held, s.retryAt = nil, time.Time{}
-	s.backoff.Reset()
-}
-
-const (
-	// mostHeld is how many keys a lane holds at most: some 100 bytes each.
-	mostHeld = 4000
-	// wholeLane is how many keys have to fail, and none to get through, for an outage to be the whole
-	// lane's: a partition's, and others would have got through among so many.
-	wholeLane = 16
-)
 
 // rounds is how many lanes a relay works on at once: as many connections does it need, and
 // one more to look.
@@ -123,6 +77,7 @@ func NewRelay(
 		log:       log.With("outbox", table.Schema),
 		wake:      make(chan struct{}, 1),
 		outgoing:  &subscriber{messages: make(chan *message.Message)},
+		floors:    newFloors(),
 		slots:     make(chan struct{}, rounds),
 		state:     make(map[lane]*laneState),
 		failing:   make(map[string]map[lane]bool),
@@ -201,16 +156,28 @@ func (r *Relay) Run(ctx context.Context) error {
 // look starts a worker for each lane that has messages and none yet.
 func (r *Relay) look(ctx context.Context, running *sync.WaitGroup) {
 	r.lastLook.Store(time.Now().UnixNano())
-	waiting, err := r.lanes.waiting(ctx)
+	look, beside := r.floors.next(time.Now())
+	if beside != nil {
+		running.Go(func() { r.find(ctx, *beside, running) })
+	}
+	r.find(ctx, look, running)
+}
+
+// find makes one look, and notes what it tells of the floors.
+func (r *Relay) find(ctx context.Context, look look, running *sync.WaitGroup) {
+	waiting, err := r.lanes.waiting(ctx, look.behind)
+	r.floors.took(look, time.Since(look.began))
 	if ctx.Err() == nil {
 		r.report("", lane{}, err)
 	}
-	if err == nil {
-		r.forget(waiting)
+	if err != nil {
+		return
 	}
-	for _, lane := range waiting {
-		if state, ok := r.begin(lane); ok {
-			running.Go(func() { r.work(ctx, lane, state) })
+	r.floors.found(look, waiting)
+	r.forget(waiting)
+	for _, first := range waiting {
+		if state, ok := r.begin(first.lane); ok {
+			running.Go(func() { r.work(ctx, first.lane, state) })
 		}
 	}
 }
@@ -251,7 +218,8 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 	defer func() { r.end(state, pause) }()
 	for ctx.Err() == nil {
 		tried, trying := state.try()
-		done, err := r.turn(ctx, l, state)
+		floor := r.floors.of(l)
+		done, err := r.turn(ctx, l, floor, state)
 		if ctx.Err() != nil {
 			return
 		}
@@ -260,6 +228,7 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 			pause = state.backoff.NextBackOff()
 			return
 		}
+		r.floors.raise(l, floor, done.through)
 		switch {
 		case trying && slices.Contains(done.failed, tried):
 		case trying || len(state.held) == 0: // nothing is known to be in their way any more
@@ -283,7 +252,7 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 }
 
 // turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
-func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (outcome, error) {
+func (r *Relay) turn(ctx context.Context, l lane, floor int64, state *laneState) (outcome, error) {
 	select {
 	case <-ctx.Done():
 		return outcome{}, nil
@@ -291,7 +260,7 @@ func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (outcome, er
 		defer func() { <-r.slots }()
 	}
 	state.progressed()
-	return r.round(ctx, l, state)
+	return r.round(ctx, l, floor, state)
 }
 
 // report logs an outage when it begins and when it is over: once for a topic, or for the database (""),
@@ -322,12 +291,12 @@ func (r *Relay) report(topic string, l lane, err error) {
 }
 
 // forget takes lanes that are empty for sound: another relay may have had more luck with them.
-func (r *Relay) forget(waiting []lane) {
+func (r *Relay) forget(waiting []head) {
 	r.mu.Lock()
 	var empty []lane
 	for _, heldUp := range r.failing {
 		for l := range heldUp {
-			if l != (lane{}) && !slices.Contains(waiting, l) {
+			if l != (lane{}) && !slices.ContainsFunc(waiting, func(h head) bool { return h.lane == l }) {
 				empty = append(empty, l)
 			}
 		}
@@ -337,10 +306,4 @@ func (r *Relay) forget(waiting []lane) {
 		r.report("", l, nil)
 		r.report(l.topic, l, nil)
 	}
-}
-
-func newBackoff(first, most time.Duration) *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = first, most
-	return b
 }

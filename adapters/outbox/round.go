@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -18,16 +19,31 @@ type outcome struct {
 	refused map[*row]error // for good
 	failed  []string       // the keys of what an outage stopped
 	outage  error
+	through int64 // up to this id all of the lane is gone, from where the round began on; 0 where that is not known
 }
 
 // gone is how many messages wait no longer.
 func (o outcome) gone() int { return len(o.acked) + len(o.refused) }
 
-// round locks a lane, sends its first messages, and deletes those that were acked, also where an outage
+// before returns the id before the first row that waits still.
+func (o outcome) before(rows []row) int64 {
+	acked := make(map[int64]bool, len(o.acked))
+	for _, id := range o.acked {
+		acked[id] = true
+	}
+	for i := range rows {
+		if _, refused := o.refused[&rows[i]]; !refused && !acked[rows[i].id] {
+			return rows[i].id - 1
+		}
+	}
+	return math.MaxInt64
+}
+
+// round locks a lane, sends its first messages behind a floor, and deletes those that were acked, also where an outage
 // stopped others. The error is the database's.
 //
 // It goes on after ctx has ended for as long as the grace allows, with what is in flight.
-func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outcome, err error) {
+func (r *Relay) round(ctx context.Context, l lane, floor int64, state *laneState) (done outcome, err error) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.config.ShutdownGrace, cancel) })()
@@ -41,11 +57,12 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outco
 	if err != nil || !locked {
 		return outcome{}, err
 	}
-	rows, err := r.take(work, tx, l, state.held)
+	rows, through, err := r.take(work, tx, l, floor, state.held)
 	if err != nil || len(rows) == 0 {
 		return outcome{}, err
 	}
 	done = r.send(ctx, work, rows, state)
+	done.through = min(through, done.before(rows))
 	for row, why := range done.refused {
 		if err := r.lanes.park(work, tx, l, row.id, why); err != nil {
 			return done, err
@@ -68,17 +85,18 @@ func (r *Relay) round(ctx context.Context, l lane, state *laneState) (done outco
 // of other keys go side by side.
 const keyShare = 20
 
-// take reads what a round sends, without the keys that are held. A key that has more than its share does
+// take reads what a round sends, behind a floor, and without the keys that are held; and up to which id that
+// is all there is. A key that has more than its share does
 // not fill the round: what lies behind its messages is read on, without it.
-func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, held []string) ([]row, error) {
-	rows := make([]row, 0, r.config.BatchSize)
+func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, held []string) (rows []row, through int64, err error) {
+	rows = make([]row, 0, r.config.BatchSize)
 	shares, full := make(map[string]int), append([]string{}, held...) // not nil: to SQL that is unknown
-	after := int64(0)
+	after, left := floor, int64(0)
 	for len(rows) < r.config.BatchSize {
 		limit := r.config.BatchSize - len(rows)
 		page, err := r.lanes.read(ctx, tx, l, after, full, limit)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		crowded := false
 		for _, row := range page {
@@ -86,15 +104,25 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, held []string) ([]r
 			switch shares[row.key]++; {
 			case shares[row.key] <= keyShare:
 				rows = append(rows, row)
+				continue
 			case shares[row.key] == keyShare+1:
 				full, crowded = append(full, row.key), true
+			}
+			if left == 0 {
+				left = row.id
 			}
 		}
 		if len(page) < limit || !crowded {
 			break
 		}
 	}
-	return rows, nil
+	switch {
+	case len(held) > 0: // theirs may lie anywhere
+		return rows, 0, nil
+	case left > 0:
+		return rows, left - 1, nil
+	}
+	return rows, after, nil
 }
 
 // send emits messages, one in flight a key, and waits for all that it emitted. An outage ends the key

@@ -68,7 +68,7 @@ With the default sizes it needs 3 GB of disk and several minutes.`,
 		}
 		return report.print(std.out)
 	})
-	return parent(&cobra.Command{Use: "bench", Short: "Measure, side by side with the limit"}, cmd, newBenchRelay(global, std), newBenchEndToEnd(global, std))
+	return parent(&cobra.Command{Use: "bench", Short: "Measure, side by side with the limit"}, cmd, newBenchRelay(global, std), newBenchEndToEnd(global, std), newBenchBloat(global, std))
 }
 
 // benchReport is the JSON document.

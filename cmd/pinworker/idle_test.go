@@ -85,7 +85,7 @@ func observe(t *testing.T, conn *pgx.Conn, database string) (o observation) {
 	err := conn.QueryRow(t.Context(), `SELECT clock_timestamp(), d.xact_commit + d.xact_rollback, pg_current_wal_insert_lsn()::text,
 			(SELECT CASE count(*) WHEN 3 THEN min(looks.last) ELSE 'epoch' END FROM (
 				SELECT max(a.query_start) AS last FROM pg_stat_activity AS a
-				WHERE a.datname = d.datname AND a.query LIKE '%WITH RECURSIVE lane%'
+				WHERE a.datname = d.datname AND a.query LIKE '%lane%'
 				GROUP BY substring(a.query FROM '"(\w+)"."outbox"')) AS looks)
 		FROM pg_stat_database AS d WHERE d.datname = $1`, database).Scan(&o.at, &o.transactions, &o.wal, &o.look)
 	if err != nil {

@@ -499,3 +499,23 @@ func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
 		t.Errorf("report %+v; want the held snapshot and two workers", got)
 	}
 }
+
+func TestBenchBloat_PrintsTheSpecifiedFieldsAndTheTableShrinks(t *testing.T) {
+	got := done[bloatReport](t, "bench", "bloat", "--messages", "20000", "--rate", "3", "--naptime", "1s")
+	var phases []string
+	for _, p := range got.Phases {
+		phases = append(phases, fmt.Sprint(p.Phase, " ", p.Messages))
+		if p.MessagesPerSecond <= 0 || p.Beside <= 0 || p.Ratio <= 0 {
+			t.Errorf("phase %+v", p)
+		}
+	}
+	if want := []string{"before 4600", "held 10800", "after 4600"}; !slices.Equal(phases, want) {
+		t.Errorf("phases %q; want %q", phases, want)
+	}
+	if got.Ratio <= 0 || got.RatioToBefore <= 0 || got.HeldSeconds <= 0 {
+		t.Errorf("report %+v", got)
+	}
+	if most, left := got.Most.TableMiB, got.AfterVacuum.TableMiB; most < 10 || left > most/2 {
+		t.Errorf("the table had %.1f MiB at most, and has %.1f; want it shrunk", most, left)
+	}
+}
