@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -21,74 +20,76 @@ import (
 
 // A new operator has the page, a server that never heard of the worker, and a Kafka.
 func TestDeploy_TheStepsBringUpAWorker(t *testing.T) {
-	for _, program := range []string{"bash", "psql", "curl"} {
+	anOperatorHas(t, "bash", "psql", "curl")
+	p, admin := platformAlone(t)
+	p.execute(`INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
+		'Active', now() - interval '1 minute', NULL, 1, now(), now()`)
+	topics := published.Topics
+	if os.Getenv(embeddedtest.KafkaJars) != "" {
+		topics = nil // Apache Kafka's own program creates them, in a step
+	}
+	k := newTerminal(p)
+	k.broker = embeddedtest.Kafka(t, 0, topics...)
+	delete(k.env, "PINWORKER_DATABASE_URL")
+	delete(k.env, "PINWORKER_KAFKA_BROKERS")
+	k.env["ADMIN_URL"] = admin
+	u, err := url.Parse(admin)
+	p.must(err)
+	broker := k.broker.Brokers()[0]
+	k.walk("deploy.md", "By hand", "db:5432", u.Host, "kafka-1:9092, kafka-2:9092", broker, "kafka-1:9092", broker, "sslmode=verify-full", "sslmode=disable")
+	eventually(t, "the lead is in Kafka", func() bool {
+		records, err := readBack(t.Context(), k.broker.Brokers(), published.TopicLeadExpired)
+		return err == nil && len(records) == 1
+	})
+}
+
+func anOperatorHas(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("an operator has " + program + ": " + err.Error())
 		}
 	}
-	text, err := os.ReadFile("../../docs/deploy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, steps, _ := strings.Cut(string(text), "\n## By hand\n")
+}
+
+// walk takes the steps of a page's section in turn. Each command has to end with 0, and to show what the
+// page says; a block of yaml is the settings' file, one of sh is Kafka's administrators', for whom Apache
+// Kafka is needed. What is called otherwise here is told in pairs.
+func (k *terminal) walk(page, section string, here ...string) {
+	k.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	k.must(err)
+	_, steps, found := strings.Cut(string(text), "\n## "+section+"\n")
 	steps, _, _ = strings.Cut(steps, "\n## ")
-
-	p, admin := platformAlone(t)
-	p.execute(`INSERT INTO crm.leads SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(),
-		'Active', now() - interval '1 minute', NULL, 1, now(), now()`)
-	var topics []string // Apache Kafka's are created by a step
-	jars := os.Getenv(embeddedtest.KafkaJars)
-	if jars == "" {
-		topics = published.Topics
-	}
-	broker := embeddedtest.Kafka(t, 0, topics...)
-
-	k := newTerminal(p)
-	delete(k.env, "PINWORKER_DATABASE_URL")
-	delete(k.env, "PINWORKER_KAFKA_BROKERS")
-	k.env["ADMIN_URL"] = admin
-	script := fmt.Sprintf("#!/bin/sh\nexec java -cp '%s/*' org.apache.kafka.tools.TopicCommand \"$@\"\n", jars)
-	p.must(os.WriteFile(filepath.Join(k.folder, "kafka-topics.sh"), []byte(script), 0o755))
-	u, err := url.Parse(admin)
-	p.must(err)
-	here := strings.NewReplacer("db:5432", u.Host, "kafka-1:9092, kafka-2:9092", broker.Brokers()[0], "kafka-1:9092", broker.Brokers()[0],
-		"sslmode=verify-full", "sslmode=disable")
-	ran := 0
+	commands := 0
 	for _, block := range regexp.MustCompile("(?s)\n```([a-z]+)\n(.*?)\n```").FindAllStringSubmatch(steps, -1) {
-		language, content := block[1], here.Replace(block[2])
+		language, content := block[1], strings.NewReplacer(here...).Replace(block[2])
 		switch {
 		case language == "yaml":
-			p.must(os.WriteFile(filepath.Join(k.folder, "pinworker.yaml"), []byte(content), 0o600))
-		case language == "sh" && jars != "":
+			k.must(os.WriteFile(filepath.Join(k.folder, "pinworker.yaml"), []byte(content), 0o600))
+		case language == "sh" && os.Getenv(embeddedtest.KafkaJars) != "":
 			k.step(content, nil)
 		case language == "console":
 			for command := range strings.SplitSeq(strings.TrimPrefix(content, "$ "), "\n$ ") {
 				lines := strings.Split(command, "\n")
 				k.step(lines[0], lines[1:])
-				ran++
+				commands++
 			}
 		}
 	}
-	if ran != 7 {
-		t.Errorf("%d commands; want the page's 7", ran)
+	if !found || commands == 0 {
+		k.Fatalf("%s has no steps in %q", page, section)
 	}
-	eventually(t, "the lead is in Kafka", func() bool {
-		records, err := readBack(t.Context(), broker.Brokers(), published.TopicLeadExpired)
-		return err == nil && len(records) == 1
-	})
 }
 
 // step runs one that has to end with 0 and to show what the page says.
 func (k *terminal) step(command string, shows []string) {
 	k.Helper()
-	output := k.run(command + "\necho exit $?")
-	output, code, _ := strings.Cut(output, "exit ")
+	output, code, _ := strings.Cut(k.run(command+"\necho exit $?"), "exit ")
 	if code != "0\n" {
 		k.Fatalf("$ %s\nends with %s%s", command, code, output)
 	}
-	if shows != nil {
-		k.wantShown(typed{command, shows}, output)
-	}
+	k.wantShown(typed{command, shows}, output)
 }
 
 // platformAlone is a server of its own with the platform's tables and nothing of the worker's, and the
@@ -116,7 +117,8 @@ func platformAlone(t *testing.T) (p *platform, admin string) {
 	u.Path = "/pin"
 	admin = u.String()
 	u.User = url.UserPassword("owner", "owner")
-	s, _, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + u.String()}})
+	p.owner = u.String()
+	s, _, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + p.owner}})
 	p.must(err)
 	p.worker, err = newWorker(s, io.Discard)
 	p.must(err)
