@@ -102,14 +102,14 @@ func (r *Relay) Stalled() error {
 	}
 	silent := time.Since(time.Unix(0, last))
 	if allowed := r.config.PollInterval + 2*statementTimeout; silent > allowed {
-		return fmt.Errorf("outbox relay: has not looked for messages for %s, %s are allowed", silent.Round(time.Second), allowed)
+		return fmt.Errorf("outbox relay of %s: has not looked for messages for %s, %s are allowed", r.lanes.table.Schema, silent.Round(time.Second), allowed)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l, state := range r.state {
 		silent := time.Since(time.Unix(0, state.progress.Load()))
 		if allowed := ackDeadline + 4*statementTimeout; state.running && silent > allowed {
-			return fmt.Errorf("outbox relay: lane %s has shown no sign of life for %s, %s are allowed", l, silent.Round(time.Second), allowed)
+			return fmt.Errorf("outbox relay of %s: lane %s has shown no sign of life for %s, %s are allowed", r.lanes.table.Schema, l, silent.Round(time.Second), allowed)
 		}
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Poller is one job's loop.
+// Poller is one loop: a job's, or one that keeps house.
 type Poller struct {
-	Job      string
+	Loop     string        // what people know it by
 	Interval time.Duration // above 0
 	// Deadline is how long a cycle may take before the loop counts as stalled.
 	Deadline time.Duration
@@ -25,7 +25,7 @@ type Poller struct {
 	Cycle func(context.Context)
 	Log   *slog.Logger
 
-	progress atomic.Int64 // UnixNano of the last cycle's begin or end; 0 before the first
+	progress Progress
 }
 
 // Run runs cycles until ctx ends. ctx reaches the cycle in hand, which finishes or rolls
@@ -37,7 +37,7 @@ func (p *Poller) Run(ctx context.Context) {
 		now := time.Now()
 		late := now.Sub(tick)
 		if skipped := int(late / p.Interval); skipped > 0 {
-			p.Log.Warn("cycle overran its interval: ticks are skipped", "job", p.Job, "skipped", skipped)
+			p.Log.Warn("cycle overran its interval: ticks are skipped", "loop", p.Loop, "skipped", skipped)
 		}
 		tick = now.Add(p.Interval - late%p.Interval)
 		select {
@@ -48,11 +48,11 @@ func (p *Poller) Run(ctx context.Context) {
 }
 
 func (p *Poller) cycle(ctx context.Context) {
-	p.progress.Store(time.Now().UnixNano())
+	p.progress.Made()
 	defer func() {
-		p.progress.Store(time.Now().UnixNano())
+		p.progress.Made()
 		if panicked := recover(); panicked != nil {
-			p.Log.Error("cycle panicked; the next one comes at its tick", "job", p.Job,
+			p.Log.Error("cycle panicked; the next one comes at its tick", "loop", p.Loop,
 				"panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
 		}
 	}()
@@ -61,14 +61,26 @@ func (p *Poller) cycle(ctx context.Context) {
 
 // Stalled returns an error where a cycle has neither begun nor ended for longer than the
 // interval and the deadline allow.
-func (p *Poller) Stalled() error {
-	last := p.progress.Load()
+func (p *Poller) Stalled() error { return p.progress.Stalled(p.Loop, p.Interval+p.Deadline) }
+
+// Progress is when a loop last gave a sign of life. Its zero value is one that does not run.
+type Progress struct{ last atomic.Int64 } // UnixNano
+
+// Made gives a sign of life: a round has begun or ended.
+func (p *Progress) Made() { p.last.Store(time.Now().UnixNano()) }
+
+// Ended says that no more is to be expected.
+func (p *Progress) Ended() { p.last.Store(0) }
+
+// Stalled returns an error, which names the loop, where it has shown no sign of life for longer than is
+// allowed.
+func (p *Progress) Stalled(loop string, allowed time.Duration) error {
+	last := p.last.Load()
 	if last == 0 {
 		return nil
 	}
-	silent := time.Since(time.Unix(0, last))
-	if allowed := p.Interval + p.Deadline; silent > allowed {
-		return fmt.Errorf("job %s: no cycle has begun or ended for %s, %s are allowed", p.Job, silent.Round(time.Second), allowed)
+	if silent := time.Since(time.Unix(0, last)); silent > allowed {
+		return fmt.Errorf("%s: no cycle has begun or ended for %s, %s are allowed", loop, silent.Round(time.Second), allowed)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func start(t *testing.T, interval time.Duration, cycle func(ctx context.Context,
 	begun, log = new([]time.Duration), new(bytes.Buffer)
 	began := time.Now()
 	p = &poller.Poller{
-		Job: "lead-expiration", Interval: interval, Deadline: 30 * time.Second,
+		Loop: "job lead-expiration", Interval: interval, Deadline: 30 * time.Second,
 		Log: slog.New(slog.NewTextHandler(log, nil)),
 		Cycle: func(ctx context.Context) {
 			n := len(*begun)
@@ -120,7 +120,7 @@ func TestPoller_StallsOnlyBeyondIntervalAndDeadline(t *testing.T) {
 			t.Errorf("stalled within interval and deadline: %v", err)
 		}
 		time.Sleep(time.Second)
-		if err := p.Stalled(); err == nil || !strings.Contains(err.Error(), "lead-expiration") {
+		if err := p.Stalled(); err == nil || !strings.HasPrefix(err.Error(), "job lead-expiration: ") {
 			t.Errorf("Stalled() = %v; want an error that names the job", err)
 		}
 		stop()

@@ -32,10 +32,22 @@ import (
 // start the next ones are an hour away.
 type driven struct {
 	*server
-	w *worker
+	settings settings.Settings
+	w        *worker
 }
 
 func drive(t *testing.T, set ...string) *driven {
+	t.Helper()
+	d := prepare(t, set...)
+	d.serve()
+	eventually(t, "the first cycle of each job", func() bool {
+		return strings.Count(d.log.String(), `"cycle completed"`)+strings.Count(d.log.String(), `"job.completed"`) == len(jobNames)
+	})
+	return d
+}
+
+// prepare returns one that does not serve yet.
+func prepare(t *testing.T, set ...string) *driven {
 	t.Helper()
 	s, _, err := settings.Load(settings.Sources{Flags: append([]string{
 		"http.listen=127.0.0.1:0", "log.level=debug", "relay.poll_interval=50ms",
@@ -45,21 +57,22 @@ func drive(t *testing.T, set ...string) *driven {
 		t.Fatal(err)
 	}
 	s.ExpirePromotions.Interval = time.Hour // no deployment may say so
-	d := &driven{server: &server{t: t}}
+	d := &driven{server: &server{t: t}, settings: s}
 	if d.w, err = newWorker(s, &d.log); err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+func (d *driven) serve() {
+	d.t.Helper()
 	d.start(context.Background(), func(ctx context.Context) int {
-		if err := errors.Join(serve(ctx, s, d.w), d.w.close()); err != nil {
-			t.Error(err)
+		if err := errors.Join(serve(ctx, d.settings, d.w), d.w.close()); err != nil {
+			d.t.Error(err)
 			return exitFailed
 		}
 		return exitDone
 	})
-	eventually(t, "the first cycle of each job", func() bool {
-		return strings.Count(d.log.String(), `"cycle completed"`)+strings.Count(d.log.String(), `"job.completed"`) == len(jobNames)
-	})
-	return d
 }
 
 // cycles runs one cycle of each job, and returns how many failed.

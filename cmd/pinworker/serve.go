@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pin-platform/pinworker/adapters/opshttp"
+	"github.com/pin-platform/pinworker/adapters/poller"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 )
 
@@ -93,25 +94,38 @@ func (w *worker) serveContext(ctx context.Context, c *boundedContext) error {
 	if err := w.awaitSchema(ctx, c); err != nil || ctx.Err() != nil {
 		return err
 	}
-	loops, ctx := errgroup.WithContext(ctx)
+	running, ctx := errgroup.WithContext(ctx)
+	for _, l := range c.loops() {
+		running.Go(func() error { return l.run(ctx) })
+	}
+	return running.Wait()
+}
+
+// loop is one of a context's, which ends with its context. None runs that is not watched.
+type loop struct {
+	run     func(context.Context) error
+	stalled func() error
+}
+
+func (c *boundedContext) loops() (all []loop) {
+	polls := func(p *poller.Poller) loop {
+		return loop{func(ctx context.Context) error { p.Run(ctx); return nil }, p.Stalled}
+	}
 	for _, j := range c.jobs {
-		loops.Go(func() error { j.poller.Run(ctx); return nil })
+		all = append(all, polls(j.poller))
 	}
 	if c.relay != nil {
-		loops.Go(func() error { return c.relay.Run(ctx) })
+		all = append(all, loop{c.relay.Run, c.relay.Stalled})
 	}
-	loops.Go(func() error { w.watchOutbox(ctx, c); return nil })
-	return loops.Wait()
+	return append(all, polls(c.gauges))
 }
 
 // checks are what /livez and /readyz ask.
 func (w *worker) checks() (checks opshttp.Checks) {
 	for _, c := range w.contexts {
-		if c.relay != nil {
-			checks.Alive = append(checks.Alive, c.relay.Stalled)
-		}
-		for _, j := range c.jobs {
-			checks.Alive = append(checks.Alive, j.poller.Stalled)
+		checks.Alive = append(checks.Alive, func() error { return c.waiting.Stalled("wait for "+c.name+"'s database", awaitDeadline) })
+		for _, l := range c.loops() {
+			checks.Alive = append(checks.Alive, l.stalled)
 		}
 		checks.Ready = append(checks.Ready, func(ctx context.Context) error {
 			err := c.db.Writable(ctx)
@@ -127,13 +141,18 @@ func (w *worker) checks() (checks opshttp.Checks) {
 	return checks
 }
 
+// awaitDeadline is when an attempt at a database counts as hanging.
+const awaitDeadline = time.Minute
+
 // awaitSchema waits until a context's database can be used. A schema that is seen to be behind at the
 // start is a mistake of the deployment: exit code 2, with the command that mends it. Where the database
 // was away at first, the others' loops run by now and are not ended for it: it is waited for as well.
 func (w *worker) awaitSchema(ctx context.Context, c *boundedContext) error {
 	const patience, pause, remind = 10 * time.Second, time.Second, time.Minute
 	var told time.Time
+	defer c.waiting.Ended()
 	for first := true; ; first = false {
+		c.waiting.Made()
 		attempt, cancel := context.WithTimeout(ctx, patience)
 		err := c.current(attempt)
 		cancel()
@@ -143,7 +162,7 @@ func (w *worker) awaitSchema(ctx context.Context, c *boundedContext) error {
 			w.log.Info("the database can be used now", "context", c.name)
 			return nil
 		case err == nil, ctx.Err() != nil:
-			return nil //nolint:nilerr // told to stop before it could begin
+			return nil // or told to stop before it could begin
 		case first && errors.As(unready(err), &coded):
 			return coded
 		case time.Since(told) > remind:

@@ -65,8 +65,10 @@ type boundedContext struct {
 	writer     *outbox.Writer
 	quarantine ports.Quarantine
 	history    ports.History
-	jobs       []*job    // those that are enabled
-	backlogs   []backlog // of all its jobs, enabled here or not
+	waiting    poller.Progress // for the database, at the start
+	gauges     *poller.Poller  // of the outbox
+	jobs       []*job          // those that are enabled
+	backlogs   []backlog       // of all its jobs, enabled here or not
 	foresight  []foresight
 	// verify checks each kind of aggregate.
 	verify []func(context.Context, time.Time, func(verify.Finding)) (verify.Report, error)
@@ -250,6 +252,14 @@ func (w *worker) addContext(name string, s settings.Settings) (*boundedContext, 
 		quarantine: postgres.NewQuarantine(db, name), history: postgres.NewHistory(db, name),
 	}
 	c.writer = outbox.NewWriter(c.table, "pin/"+name, c.wakeRelay)
+	c.gauges = &poller.Poller{
+		Loop: "gauges of " + name + "'s outbox", Interval: 15 * time.Second, Deadline: 5 * time.Minute, Log: w.log,
+		Cycle: func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute) // a server that has fallen silent keeps no timeouts
+			defer cancel()
+			w.gauge(ctx, c)
+		},
+	}
 	w.contexts = append(w.contexts, c)
 	return c, nil
 }
@@ -281,7 +291,7 @@ func addJob[R any](
 		},
 	}
 	j.poller = &poller.Poller{
-		Job: string(name), Interval: s.Interval, Deadline: cycleDeadline, Log: w.log,
+		Loop: "job " + string(name), Interval: s.Interval, Deadline: cycleDeadline, Log: w.log,
 		Cycle: func(ctx context.Context) {
 			cycle.CatchUp(ctx, time.Now, catchUpFor, func(ctx context.Context, tick cycle.Tick) cycle.Followed {
 				result, _ := j.run(ctx, tick) // its telemetry told the error, with the run
@@ -294,19 +304,7 @@ func addJob[R any](
 	c.jobs = append(c.jobs, j)
 }
 
-// watchOutbox sets a context's gauges now and then, until ctx ends.
-func (w *worker) watchOutbox(ctx context.Context, c *boundedContext) {
-	const pause = 15 * time.Second
-	for {
-		w.gauge(ctx, c)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
+// gauge sets a context's gauges.
 func (w *worker) gauge(ctx context.Context, c *boundedContext) {
 	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
 	if err != nil { // the relay tells of an outage
