@@ -28,6 +28,8 @@ var ErrNotParked = errors.New("no message of this id is parked")
 
 // ListParked returns what is parked, the oldest first.
 func ListParked(ctx context.Context, pool *pgxpool.Pool, table Table) ([]Parked, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	rows, err := pool.Query(ctx, `SELECT topic, key, uuid, created_at, parked_at, error, attempts, length(payload)
 		FROM `+table.parked()+` WHERE discarded_at IS NULL ORDER BY parked_at, topic, shard, id`)
 	if err == nil {
@@ -47,6 +49,8 @@ func ListParked(ctx context.Context, pool *pgxpool.Pool, table Table) ([]Parked,
 // Release puts a parked message back, behind what waits by now: the next round sends it again. It
 // returns ErrNotParked.
 func Release(ctx context.Context, pool *pgxpool.Pool, table Table, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	tag, err := pool.Exec(ctx, `
 		WITH released AS (
 			DELETE FROM `+table.parked()+` WHERE uuid = $1 AND discarded_at IS NULL
@@ -60,6 +64,8 @@ func Release(ctx context.Context, pool *pgxpool.Pool, table Table, id uuid.UUID)
 // Discard decides that a parked message is not to be sent, and keeps it with the reason. It returns
 // ErrNotParked.
 func Discard(ctx context.Context, pool *pgxpool.Pool, table Table, id uuid.UUID, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	tag, err := pool.Exec(ctx, "UPDATE "+table.parked()+` SET discarded_at = now(), discard_reason = $2
 		WHERE uuid = $1 AND discarded_at IS NULL`, [16]byte(id), reason)
 	return parkedOr(err, tag.RowsAffected(), "discard", id)

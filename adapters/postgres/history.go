@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pin-platform/pinworker/adapters/postgres/internal/journaldb"
@@ -12,18 +13,25 @@ import (
 )
 
 // History shows the streams of one context.
-type History struct{ queries *journaldb.Queries }
+type History struct {
+	db      *DB
+	context string
+}
 
 var _ ports.History = (*History)(nil)
 
 // NewHistory returns the history of a context.
 func NewHistory(db *DB, contextName string) *History {
-	return &History{journaldb.New(inSchema{db.Pool, contextName})}
+	return &History{db, contextName}
 }
 
 // Events implements ports.History.
 func (h *History) Events(ctx context.Context, id uuid.UUID) ([]ports.Happened, error) {
-	rows, err := h.queries.EventsOf(ctx, []pgtype.UUID{asUUID(id)})
+	var rows []journaldb.AnyContextDomainEvent
+	err := h.db.snapshot(ctx, func(tx pgx.Tx) (err error) {
+		rows, err = journaldb.New(inSchema{tx, h.context}).EventsOf(ctx, []pgtype.UUID{asUUID(id)})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of %s: %w", id, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pin-platform/pinworker/ports"
 )
@@ -66,21 +67,21 @@ type held struct {
 func (db *DB) waitsFor(ctx context.Context, lock func(ctx context.Context, tx pgx.Tx) (found bool, err error)) (held, error) {
 	waiter, stop := context.WithTimeout(ctx, waited)
 	defer stop()
-	pids, ended := make(chan int32, 1), make(chan struct{})
+	waiting, ended := make(chan session, 1), make(chan struct{})
 	found, failed := false, error(nil) // once it has ended
 	go func() {
 		defer close(ended)
 		failed = db.rolledBack(waiter, func(tx pgx.Tx) error {
-			var pid int32 // the server's own: a pooler tells its clients another one
-			err := tx.QueryRow(waiter, "SELECT pg_backend_pid()").Scan(&pid)
+			s := session{conn: tx.Conn().PgConn()}
+			err := tx.QueryRow(waiter, "SELECT pg_backend_pid()").Scan(&s.pid)
 			if err == nil {
-				pids <- pid
+				waiting <- s
 				found, err = lock(waiter, tx)
 			}
 			return err
 		})
 	}()
-	var pid int32
+	var s session
 	for {
 		select {
 		case <-ended:
@@ -88,18 +89,27 @@ func (db *DB) waitsFor(ctx context.Context, lock func(ctx context.Context, tx pg
 				return held{}, nil // it waited in vain
 			}
 			return held{free: found, settled: !found}, failed
-		case pid = <-pids:
-		case <-time.After(2 * time.Millisecond):
+		case s = <-waiting:
+		case <-time.After(time.Millisecond):
 		}
-		if pid == 0 {
+		if s.pid == 0 {
 			continue
 		}
-		if lockers, err := db.ahead(ctx, pid); err != nil || len(lockers) > 0 {
-			stop()
+		lockers, err := db.ahead(ctx, s.pid)
+		if err != nil || len(lockers) > 0 {
+			if s.conn.CancelRequest(waiter) != nil { // the connection stays good
+				stop()
+			}
 			<-ended
 			return held{lockers: lockers}, err
 		}
 	}
+}
+
+// session is one that waits.
+type session struct {
+	conn *pgconn.PgConn
+	pid  int32 // the server's own: a pooler tells its clients another one
 }
 
 // ahead returns whom a session waits for, at the end of the line: those who wait for nobody.

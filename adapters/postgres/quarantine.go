@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pin-platform/pinworker/adapters/postgres/internal/journaldb"
 	"github.com/pin-platform/pinworker/domain/ids"
@@ -13,18 +14,25 @@ import (
 )
 
 // Quarantine shows what is on record for failing in one context.
-type Quarantine struct{ queries *journaldb.Queries }
+type Quarantine struct {
+	db      *DB
+	context string
+}
 
 var _ ports.Quarantine = (*Quarantine)(nil)
 
 // NewQuarantine returns the quarantine of a context.
 func NewQuarantine(db *DB, contextName string) *Quarantine {
-	return &Quarantine{journaldb.New(inSchema{db.Pool, contextName})}
+	return &Quarantine{db, contextName}
 }
 
 // List implements ports.Quarantine.
 func (k *Quarantine) List(ctx context.Context) ([]ports.Quarantined, error) {
-	rows, err := k.queries.ListQuarantine(ctx)
+	var rows []journaldb.AnyContextQuarantine
+	err := k.db.snapshot(ctx, func(tx pgx.Tx) (err error) {
+		rows, err = k.queries(tx).ListQuarantine(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the quarantine: %w", err)
 	}
@@ -41,7 +49,11 @@ func (k *Quarantine) List(ctx context.Context) ([]ports.Quarantined, error) {
 
 // Retry implements ports.Quarantine.
 func (k *Quarantine) Retry(ctx context.Context, item uuid.UUID, at time.Time) error {
-	found, err := k.queries.RetryItem(ctx, journaldb.RetryItemParams{Item: asUUID(item), At: asTimestamptz(at)})
+	var found int64
+	err := k.db.transact(ctx, func(tx pgx.Tx) (err error) {
+		found, err = k.queries(tx).RetryItem(ctx, journaldb.RetryItemParams{Item: asUUID(item), At: asTimestamptz(at)})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("retry item %s: %w", item, err)
 	}
@@ -49,4 +61,8 @@ func (k *Quarantine) Retry(ctx context.Context, item uuid.UUID, at time.Time) er
 		return ports.ErrNotQuarantined
 	}
 	return nil
+}
+
+func (k *Quarantine) queries(tx pgx.Tx) *journaldb.Queries {
+	return journaldb.New(inSchema{tx, k.context})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -29,7 +30,7 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 		Parked      int    `json:"parked"`
 	}
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
+		return withReachable(cmd.Context(), global, std, func(_ settings.Settings, w *worker) error {
 			jobs, outboxes := make(map[string]jobBacklog), make(map[string]outboxBacklog)
 			byJob, byOutbox := newGrid(std.out, "JOB", "DUE", "OLDEST", "NEXT HOUR"), newGrid(std.out, "OUTBOX", "UNPUBLISHED", "OLDEST", "PARKED")
 			for _, c := range w.contexts {
@@ -49,10 +50,10 @@ func newBacklog(global *globals, std streams) *cobra.Command {
 				byOutbox.row(c.name, lag.Unpublished, moment(lag.Oldest), lag.Parked)
 			}
 			if global.json {
-				return writeJSON(std.out, map[string]any{"jobs": jobs, "outbox": outboxes})
+				return errors.Join(writeJSON(std.out, map[string]any{"jobs": jobs, "outbox": outboxes, "not_asked": w.unasked}), w.incomplete())
 			}
 			byJob.row()
-			return errors.Join(byJob.flush(), byOutbox.flush())
+			return errors.Join(byJob.flush(), byOutbox.flush(), w.incomplete())
 		})
 	})
 	return cmd

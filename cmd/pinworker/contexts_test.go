@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/app/published"
@@ -27,6 +32,78 @@ func TestCommands_AboutOneContextDoNotMindThatAnothersDatabaseIsAway(t *testing.
 	for _, args := range [][]string{{"verify"}, {"verify", "--context", "calendar"}, {"run", "reminder-dispatch"}} {
 		if code, _, stderr := pinworker(t, args...); code != exitFailed || !strings.Contains(stderr, "127.0.0.1") {
 			t.Errorf("%s: exit %d, %s; want 1 and what is away", args, code, stderr)
+		}
+	}
+}
+
+func TestCommands_AnswerFromTheContextsThatCanBeReachedAndSayWhichWereNotAsked(t *testing.T) {
+	p := newPlatform(t)
+	j := polledJobs[3]
+	lead, held := j.make(p, time.Now().Add(-time.Minute)).String(), j.make(p, time.Now().Add(-time.Minute))
+	p.quarantine(j, held)
+	park := func() string {
+		t.Helper()
+		id := uuid.NewString()
+		p.execute("INSERT INTO crm.outbox_parked (topic, shard, id, key, uuid, created_at, payload, error, attempts, parked_at) " +
+			"VALUES ('" + published.TopicLeadExpired + "', 0, (SELECT count(*) FROM crm.outbox_parked), 'k', '" + id + "', now(), '', 'too large', 2, now())")
+		return id
+	}
+	nobody := uuid.NewString()
+	t.Setenv("PINWORKER_CONTEXTS_CALENDAR_DATABASE_URL", nowhere) // asked first, and asked in vain
+	const away = "calendar was not asked: context calendar: "
+	for _, test := range []struct {
+		args []string
+		code int
+		says string // of what was asked
+	}{
+		{[]string{"history", lead}, exitDone, "LeadRegistered"},
+		{[]string{"explain", lead}, exitDone, "due: "},
+		{[]string{"quarantine", "retry", held.String()}, exitDone, "The next tick takes"},
+		{[]string{"outbox", "release", park()}, exitDone, "is released"},
+		{[]string{"outbox", "discard", park(), "--reason", "no use"}, exitDone, "is discarded"},
+		{[]string{"quarantine", "list"}, exitFailed, held.String()}, // what is listed is not all
+		{[]string{"outbox", "parked"}, exitFailed, "Nothing is parked"},
+		{[]string{"backlog"}, exitFailed, "lead-expiration       2"},
+		{[]string{"history", nobody}, exitFailed, ""},
+		{[]string{"explain", nobody}, exitFailed, ""},
+		{[]string{"quarantine", "retry", nobody}, exitFailed, ""},
+		{[]string{"outbox", "release", nobody}, exitFailed, ""},
+	} {
+		code, stdout, stderr := pinworker(t, test.args...)
+		if code != test.code || !strings.Contains(stdout, test.says) || strings.Count(stderr, away) != 1 {
+			t.Errorf("%s: exit %d, %s%s; want %d, %q, and once who was not asked", test.args, code, stdout, stderr, test.code, test.says)
+		}
+	}
+	var list struct {
+		Quarantine []struct{ Item uuid.UUID }
+		NotAsked   []unasked `json:"not_asked"`
+	}
+	_, stdout, _ := pinworker(t, "quarantine", "list", "--json")
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || len(list.Quarantine) != 1 || len(list.NotAsked) != 1 || list.NotAsked[0].Context != "calendar" {
+		t.Errorf("%s: %v; want the lead, and that calendar was not asked", stdout, err)
+	}
+	t.Setenv("PINWORKER_CONTEXTS_PROMOTION_DATABASE_URL", nowhere)
+	t.Setenv("PINWORKER_CONTEXTS_CRM_DATABASE_URL", nowhere)
+	if code, stdout, stderr := pinworker(t, "quarantine", "list"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "127.0.0.1") {
+		t.Errorf("exit %d, %s%s; want 1: nobody could be asked", code, stdout, stderr)
+	}
+}
+
+// A record that another session holds is waited for as long as database.lock_timeout says.
+func TestCommands_OnTheQuarantineHaveADeadline(t *testing.T) {
+	p := newPlatform(t)
+	j := polledJobs[3]
+	held := j.make(p, time.Now().Add(-time.Minute))
+	p.quarantine(j, held)
+	tx, err := p.context("crm").db.Pool.Begin(t.Context())
+	p.must(err)
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // the test is over
+	_, err = tx.Exec(t.Context(), "LOCK TABLE crm.quarantine")
+	p.must(err)
+	for _, args := range [][]string{{"list"}, {"retry", held.String()}} {
+		code, _, stderr := pinworker(t, append([]string{"quarantine", "--set", "database.lock_timeout=10ms"}, args...)...)
+		if code != exitFailed || !strings.Contains(stderr, "SQLSTATE 55P03") {
+			t.Errorf("quarantine %s: exit %d, %s; want it given up", args[0], code, stderr)
 		}
 	}
 }

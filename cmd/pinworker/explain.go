@@ -40,7 +40,7 @@ asked where kafka.brokers is set: up to ` + strconv.Itoa(kafkaRecords) + ` recor
 		if err != nil {
 			return usage("%q is no id: allowed is a UUID", args[0])
 		}
-		return withContexts(cmd.Context(), global, std, settings.Settings.Configured, func(s settings.Settings, w *worker) error {
+		return withReachable(cmd.Context(), global, std, func(s settings.Settings, w *worker) error {
 			post, err := postOf(s)
 			if err != nil {
 				return &exitError{exitUsage, err}
@@ -52,13 +52,15 @@ asked where kafka.brokers is set: up to ` + strconv.Itoa(kafkaRecords) + ` recor
 					return err
 				case !known:
 					continue
-				case global.json:
+				}
+				w.noteUnasked(std)
+				if global.json {
 					return writeJSON(std.out, explained(facts, unanswered))
 				}
 				return printFacts(std.out, facts, unanswered)
 			}
-			return fmt.Errorf("%s: no row and no event of it in %s", id, strings.Join(w.names(), ", "))
-		}, settings.AnyDatabase)
+			return fmt.Errorf("%s: no row and no event of it in %s", id, w.where())
+		})
 	})
 	return cmd
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
+	"github.com/pin-platform/pinworker/ports"
 )
 
 func newHistory(global *globals, std streams) *cobra.Command {
@@ -33,14 +35,16 @@ recorded. It only reads.`,
 		if err != nil {
 			return usage("%q is no id: allowed is a UUID", args[0])
 		}
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
+		return withReachable(cmd.Context(), global, std, func(_ settings.Settings, w *worker) error {
 			c, events, err := w.contextOf(cmd.Context(), id)
 			switch {
 			case err != nil:
 				return err
 			case len(events) == 0:
-				return fmt.Errorf("%s: no event of it in %s; a row that no service has journalled yet has none", id, strings.Join(w.names(), ", "))
-			case global.json:
+				return fmt.Errorf("%s: no event of it in %s; a row that no service has journalled yet has none", id, w.where())
+			}
+			w.noteUnasked(std)
+			if global.json {
 				list := make([]happened, len(events))
 				for i, e := range events {
 					list[i] = happened{e.Version, e.Event, moment(e.At), string(e.Actor), e.Run.String(), e.Data, e.Altered}
@@ -49,19 +53,23 @@ recorded. It only reads.`,
 					"id": id, "context": c.name, "aggregate": events[0].Aggregate, "events": list,
 				})
 			}
-			g := newGrid(std.out, "VERSION", "EVENT", "AT", "ACTOR", "CORRELATION ID")
-			for _, e := range events {
-				name := e.Event
-				if e.Altered {
-					name += " (altered)"
-				}
-				g.row(e.Version, name, moment(e.At), e.Actor, e.Run)
-			}
-			if _, err := fmt.Fprintf(std.out, "%s %s, context %s\n\n", events[0].Aggregate, id, c.name); err != nil {
-				return err
-			}
-			return g.flush()
+			return printEvents(std, id, c.name, events)
 		})
 	})
 	return cmd
+}
+
+func printEvents(std streams, id uuid.UUID, contextName string, events []ports.Happened) error {
+	g := newGrid(std.out, "VERSION", "EVENT", "AT", "ACTOR", "CORRELATION ID")
+	for _, e := range events {
+		name := e.Event
+		if e.Altered {
+			name += " (altered)"
+		}
+		g.row(e.Version, name, moment(e.At), e.Actor, e.Run)
+	}
+	if _, err := fmt.Fprintf(std.out, "%s %s, context %s\n\n", events[0].Aggregate, id, contextName); err != nil {
+		return err
+	}
+	return g.flush()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 )
 
 func newOutbox(global *globals, std streams) *cobra.Command {
@@ -24,7 +25,9 @@ refused (a topic's max.message.bytes, say), then release it; or discard it, with
 		Example: "  pinworker outbox parked\n  pinworker outbox parked --json", Args: cobra.NoArgs,
 	}
 	list.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return withWorker(cmd.Context(), global, std, func(w *worker) error { return w.showParked(cmd.Context(), std, global.json) })
+		return withReachable(cmd.Context(), global, std, func(_ settings.Settings, w *worker) error {
+			return errors.Join(w.showParked(cmd.Context(), std, global.json), w.incomplete())
+		})
 	})
 	release := &cobra.Command{
 		Use: "release ID", Short: "Let the relay send a parked message again",
@@ -81,7 +84,7 @@ func (w *worker) showParked(ctx context.Context, std streams, asJSON bool) error
 		}
 	}
 	if asJSON {
-		return writeJSON(std.out, map[string]any{"parked": list})
+		return writeJSON(std.out, map[string]any{"parked": list, "not_asked": w.unasked})
 	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(std.out, "Nothing is parked.")
@@ -101,7 +104,7 @@ func decideOnParked(
 	if err != nil {
 		return usage("%q is no id: allowed is a UUID", text)
 	}
-	return withWorker(ctx, global, std, func(w *worker) error {
+	return withReachable(ctx, global, std, func(_ settings.Settings, w *worker) error {
 		err := outbox.ErrNotParked
 		for _, c := range w.contexts {
 			if err = decide(c, id); !errors.Is(err, outbox.ErrNotParked) {
@@ -110,10 +113,12 @@ func decideOnParked(
 		}
 		switch {
 		case errors.Is(err, outbox.ErrNotParked):
-			return fmt.Errorf("%s: %w; `pinworker outbox parked` shows what is", id, err)
+			return fmt.Errorf("%s: %w; `pinworker outbox parked` shows what is; looked for in %s", id, err, w.where())
 		case err != nil:
 			return err
-		case global.json:
+		}
+		w.noteUnasked(std)
+		if global.json {
 			return writeJSON(std.out, map[string]any{"message": id, "decision": what})
 		}
 		_, err = fmt.Fprintf(std.out, "Message %s is %s.\n", id, what)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -26,7 +28,7 @@ someone who settles it otherwise, takes it off the record.`,
 		Args:    cobra.NoArgs,
 	}
 	list.RunE = command(func(cmd *cobra.Command, _ []string) error {
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
+		return withReachable(cmd.Context(), global, std, func(_ settings.Settings, w *worker) error {
 			var items []ports.Quarantined
 			for _, c := range w.contexts {
 				listed, err := c.quarantine.List(cmd.Context())
@@ -36,7 +38,7 @@ someone who settles it otherwise, takes it off the record.`,
 				items = append(items, listed...)
 			}
 			slices.SortStableFunc(items, func(a, b ports.Quarantined) int { return a.NextAttempt.Compare(b.NextAttempt) })
-			return printQuarantine(std, global.json, items)
+			return errors.Join(printQuarantine(std, global.json, items, w.unasked), w.incomplete())
 		})
 	})
 	retry := &cobra.Command{
@@ -50,30 +52,37 @@ someone who settles it otherwise, takes it off the record.`,
 		if err != nil {
 			return usage("%q is no id: allowed is a UUID", args[0])
 		}
-		return withWorker(cmd.Context(), global, std, func(w *worker) error {
-			at := time.Now().UTC().Truncate(time.Microsecond)
-			err := ports.ErrNotQuarantined
-			for _, c := range w.contexts {
-				if err = c.quarantine.Retry(cmd.Context(), item, at); !errors.Is(err, ports.ErrNotQuarantined) {
-					break
-				}
-			}
-			switch {
-			case errors.Is(err, ports.ErrNotQuarantined):
-				return fmt.Errorf("%s: %w; `pinworker quarantine list` shows what is", item, err)
-			case err != nil:
-				return err
-			case global.json:
-				return writeJSON(std.out, map[string]any{"item": item, "next_attempt": moment(at)})
-			}
-			_, err = fmt.Fprintf(std.out, "The next tick takes %s.\n", item)
-			return err
+		return withReachable(cmd.Context(), global, std, func(_ settings.Settings, w *worker) error {
+			return w.retry(cmd.Context(), std, global.json, item)
 		})
 	})
 	return parent(cmd, list, retry)
 }
 
-func printQuarantine(std streams, asJSON bool, items []ports.Quarantined) error {
+// retry lets the next tick take an item, in whichever context it is on record.
+func (w *worker) retry(ctx context.Context, std streams, asJSON bool, item uuid.UUID) error {
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	err := ports.ErrNotQuarantined
+	for _, c := range w.contexts {
+		if err = c.quarantine.Retry(ctx, item, at); !errors.Is(err, ports.ErrNotQuarantined) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, ports.ErrNotQuarantined):
+		return fmt.Errorf("%s: %w; `pinworker quarantine list` shows what is; looked for in %s", item, err, w.where())
+	case err != nil:
+		return err
+	}
+	w.noteUnasked(std)
+	if asJSON {
+		return writeJSON(std.out, map[string]any{"item": item, "next_attempt": moment(at)})
+	}
+	_, err = fmt.Fprintf(std.out, "The next tick takes %s.\n", item)
+	return err
+}
+
+func printQuarantine(std streams, asJSON bool, items []ports.Quarantined, notAsked []unasked) error {
 	if asJSON {
 		type item struct {
 			Job           ports.Job `json:"job"`
@@ -93,7 +102,7 @@ func printQuarantine(std streams, asJSON bool, items []ports.Quarantined) error 
 				q.FirstError, q.LastError, moment(q.NextAttempt),
 			}
 		}
-		return writeJSON(std.out, map[string]any{"quarantine": list})
+		return writeJSON(std.out, map[string]any{"quarantine": list, "not_asked": notAsked})
 	}
 	if len(items) == 0 {
 		_, err := fmt.Fprintln(std.out, "Nothing is in quarantine.")

@@ -71,7 +71,7 @@ messages go to the real topics. Keep it away from production.`,
 		case plan.Concurrency < 1 || plan.Concurrency > 1000:
 			return usage("--concurrency %d: allowed is a whole number from 1 to 1000", plan.Concurrency)
 		}
-		return withContexts(cmd.Context(), global, std, settings.Settings.Served, func(s settings.Settings, w *worker) error {
+		return withContexts(cmd.Context(), global, std, settings.Settings.Served, (*worker).current, func(s settings.Settings, w *worker) error {
 			for _, name := range jobNames {
 				if _, j := w.job(name); j == nil {
 					return usage("the job %s is disabled: the simulation is about all of them; set jobs.%s.enabled=true", name, name)

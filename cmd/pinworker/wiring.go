@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,6 +47,7 @@ type worker struct {
 	stopBy time.Time     // zero until told to stop
 
 	contexts []*boundedContext
+	unasked  []unasked // contexts that were left out (withReachable)
 	// The operations that race against the jobs, for the demo, the simulator and tests.
 	calendar  appcalendar.Operations
 	promotion apppromotion.Operations
@@ -408,70 +408,4 @@ func (w *worker) contextOf(ctx context.Context, id uuid.UUID) (*boundedContext, 
 		}
 	}
 	return nil, nil, nil
-}
-
-// withWorker wires every context that has a database, for one command that asks or decides: also
-// those whose jobs run elsewhere, or nowhere.
-func withWorker(ctx context.Context, global *globals, std streams, work func(*worker) error) error {
-	return withContexts(ctx, global, std, settings.Settings.Configured,
-		func(_ settings.Settings, w *worker) error { return work(w) }, settings.AnyDatabase)
-}
-
-// withContext is withWorker for a command about one context: what the others are like does not matter.
-func withContext(ctx context.Context, global *globals, std streams, name string, work func(*worker) error) error {
-	return withContexts(ctx, global, std, func(settings.Settings) []string { return []string{name} },
-		func(_ settings.Settings, w *worker) error { return work(w) }, settings.DatabaseOf(name))
-}
-
-// withContexts wires some contexts for one command that needs their schemas current. Its log is for
-// whoever typed the command: what went wrong, unless log.level asks for more.
-func withContexts(
-	ctx context.Context, global *globals, std streams,
-	contexts func(settings.Settings) []string, work func(settings.Settings, *worker) error, needs ...settings.Need,
-) error {
-	s, values, err := global.load(os.Environ(), needs...)
-	if err != nil {
-		return err
-	}
-	if at := slices.IndexFunc(values, func(v settings.Value) bool { return v.Key == "log.level" }); values[at].Origin == "default" {
-		s.Log.Level = slog.LevelWarn
-	}
-	w, err := newWorker(s, std.err, contexts(s)...)
-	if err != nil {
-		return err
-	}
-	if err := w.current(ctx); err != nil {
-		return errors.Join(unready(err), w.close())
-	}
-	return errors.Join(work(s, w), w.close())
-}
-
-// current returns an error where a context's schema cannot be worked with. A context without a job
-// here may have no more to do with the database than the common URL: it is told and left out then,
-// unless it is the only one.
-func (w *worker) current(ctx context.Context) error {
-	for _, c := range slices.Clone(w.contexts) {
-		err := c.current(ctx)
-		switch {
-		case err == nil:
-		case len(c.jobs) == 0 && len(w.contexts) > 1 && postgres.NotOurs(err):
-			w.log.Warn("a context is passed over: no job of it is enabled here, and it is not in this database", "context", c.name, "error", err)
-			w.contexts = slices.DeleteFunc(w.contexts, func(other *boundedContext) bool { return other == c })
-			if err := c.close(); err != nil {
-				return err
-			}
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
-// unready gives a schema that cannot be worked with its exit code: nothing was touched.
-func unready(err error) error {
-	var lacks *postgres.PlatformError
-	if errors.Is(err, postgres.ErrSchemaBehind) || errors.As(err, &lacks) {
-		return &exitError{exitUsage, err}
-	}
-	return err
 }
