@@ -11,59 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
-
-// proof is a test that docs/tests.md names.
-type proof struct {
-	pkg  string // relative to the module's root
-	test string // Test..., and behind slashes its subtest, as the source spells it
-}
-
-func (p proof) String() string { return p.pkg + " " + p.test }
-
-var (
-	delimiters = regexp.MustCompile(`^[| -]+$`)
-	codeSpan   = regexp.MustCompile("`([^`]+)`")
-)
-
-// proofs reads the tables of a page: the last of a row's two cells names a package, its tests, another
-// package, its tests. What is wrong with the page itself, is told as well.
-func proofs(page string) (named []proof, wrong []string) {
-	header := true
-	for line := range strings.Lines(page) {
-		line = strings.TrimSpace(line)
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			header = true
-			continue
-		case header || delimiters.MatchString(line):
-			header = false
-			continue
-		}
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if len(cells) != 2 {
-			wrong = append(wrong, fmt.Sprintf("%d cells, not two: %s", len(cells), line))
-			continue
-		}
-		before, pkg := len(named), ""
-		for _, span := range codeSpan.FindAllStringSubmatch(cells[1], -1) {
-			if strings.HasPrefix(span[1], "Test") {
-				named = append(named, proof{pkg, span[1]})
-			} else {
-				pkg = span[1]
-			}
-		}
-		if len(named) == before {
-			wrong = append(wrong, "proved by nothing: "+strings.TrimSpace(cells[0]))
-		}
-	}
-	return named, wrong
-}
 
 // source is what the Go files of a folder hold, as far as tests are found by it.
 type source struct {
@@ -187,26 +139,48 @@ func unproved(log io.Reader, named []proof) ([]string, error) {
 	return found, nil
 }
 
-// testsOf reads docs/tests.md.
-func testsOf(t *testing.T) []proof {
+// pages name the tests that prove what they say, in tables of so many cells.
+var pages = map[string]int{"docs/tests.md": 2, "docs/observability.md": 3}
+
+// named reads the pages.
+func named(t *testing.T) (rows []row, tests []proof) {
 	t.Helper()
-	page, err := os.ReadFile("docs/tests.md")
-	if err != nil {
-		t.Fatal(err)
+	for name, cells := range pages {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, wrong := proofs(string(page), cells)
+		for _, w := range wrong {
+			t.Errorf("%s: %s", name, w)
+		}
+		if len(of) == 0 {
+			t.Errorf("%s names no test", name)
+		}
+		rows = append(rows, of...)
 	}
-	named, wrong := proofs(string(page))
-	for _, w := range wrong {
-		t.Error(w)
+	return rows, testsOf(rows)
+}
+
+// testsOf are the tests of rows. One may prove several of them.
+func testsOf(rows []row) (tests []proof) {
+	for _, r := range rows {
+		tests = append(tests, r.proofs...)
 	}
-	if len(named) == 0 {
-		t.Fatal("docs/tests.md names no test")
+	slices.SortFunc(tests, func(a, b proof) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(tests)
+}
+
+func TestDocs_WhatIsQuotedIsWhereThePageSays(t *testing.T) {
+	rows, _ := named(t)
+	for _, a := range astray(os.DirFS("."), rows) {
+		t.Error(a)
 	}
-	slices.SortFunc(named, func(a, b proof) int { return strings.Compare(a.String(), b.String()) })
-	return slices.Compact(named) // one may prove several rows
 }
 
 func TestDocs_EachNamedTestExists(t *testing.T) {
-	found, err := missing(os.DirFS("."), testsOf(t))
+	_, tests := named(t)
+	found, err := missing(os.DirFS("."), tests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +202,8 @@ func TestDocs_EachNamedTestRanAndPassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close() //nolint:errcheck // it was read
-	found, err := unproved(log, testsOf(t))
+	_, tests := named(t)
+	found, err := unproved(log, tests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,15 +225,19 @@ func TestDocs_WhatIsNamedAndIsNotThereIsFound(t *testing.T) {
 		"| nothing | later |\n" +
 		"| `TestLead_Archive` in the wrong cell | `domain/crm` |\n" +
 		"| three | cells | `domain/crm` `TestLead_Archive` |\n"
-	named, got := proofs(page)
-	there, err := missing(os.DirFS("."), named)
+	rows, got := proofs(page, 2)
+	var tests []proof // in the page's order
+	for _, r := range rows {
+		tests = append(tests, r.proofs...)
+	}
+	there, err := missing(os.DirFS("."), tests)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"proved by nothing: nothing",
 		"proved by nothing: `TestLead_Archive` in the wrong cell",
-		"3 cells, not two: | three | cells | `domain/crm` `TestLead_Archive` |",
+		"3 cells, not 2: | three | cells | `domain/crm` `TestLead_Archive` |",
 		"domain/crm TestLead_Lives: there is no such test",
 		"given TestArchitecture_ImportsPointInwardAndTheDomainIsPure: there is no such test",
 		"domain/sales TestLead_Expire_INV_LEAD_4: there is no such test",
