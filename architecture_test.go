@@ -85,7 +85,7 @@ var layers = []layer{
 		return true
 	}},
 	{"sql", func(_ string, i importPath) bool { return i.std() }},
-	{"docs", func(_ string, i importPath) bool { return i.std() }}, // docs/events embeds the contracts
+	{"docs", func(_ string, i importPath) bool { return !i.ours }}, // the contracts, and what reads by them
 	{"cmd", func(string, importPath) bool { return true }},
 }
 
