@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -144,6 +145,14 @@ func badNetwork(s side, w weather) func(*trial) {
 		r.write(100)
 		r.moment(100 * time.Millisecond)
 		before := r.worker.heldUp()
+		ends := sync.OnceFunc(func() {
+			for _, p := range s.proxies(r.network) {
+				if err := w.ends(r.Context(), p); err != nil {
+					r.Error(err)
+				}
+			}
+		})
+		defer ends() // the next fault wants a sound network, whatever became of this one
 		for _, p := range s.proxies(r.network) {
 			if err := w.begins(p); err != nil {
 				r.Fatal(err)
@@ -159,11 +168,7 @@ func badNetwork(s side, w weather) func(*trial) {
 			eventually(r.T, "the worker tells of it", func() bool { return r.worker.heldUp() > before })
 		}
 		r.moment(r.atMost(time.Second, 5*time.Second))
-		for _, p := range s.proxies(r.network) {
-			if err := w.ends(r.Context(), p); err != nil {
-				r.Fatal(err)
-			}
-		}
+		ends()
 		r.write(50)
 		r.settled()
 		r.see("outages that the worker told of", r.worker.heldUp()-before)

@@ -84,6 +84,8 @@ func TestFaults_NothingIsLostAndEachSubjectKeepsItsOrder(t *testing.T) {
 			begin := time.Now()
 			r := newTrial(t, s, f.name, seed, full)
 			r.serve(f.through)
+			r.write(1)
+			r.settled() // by now it has come up to both
 			for range times {
 				f.come(r)
 			}

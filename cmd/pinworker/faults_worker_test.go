@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 )
@@ -35,7 +34,12 @@ func (r *trial) serve(through bool) *workerProcess {
 		defer close(w.ended)
 		w.cmd.Wait() //nolint:errcheck // its state tells
 	}()
-	r.Cleanup(sync.OnceFunc(w.kill))
+	r.Cleanup(func() {
+		w.kill()
+		if r.Failed() {
+			r.Logf("the worker's log:\n%s", w.log)
+		}
+	})
 	eventually(r.T, "the worker has started", func() bool { return w.told("worker started", "") > 0 })
 	r.worker = w
 	return w
