@@ -68,12 +68,8 @@ var outboxSituations = []situation{
 				return k.run(`curl -s "http://$WORKER/metrics" | grep -c '^outbox_publish_errors_total.*transient.*lead.* [1-9]'`) == "1\n"
 			})
 		},
-		others: func(k *terminal) {
-			var port int
-			fmt.Sscanf(k.env["PINWORKER_KAFKA_BROKERS"], "127.0.0.1:%d", &port) //nolint:errcheck // we made it
-			k.broker = embeddedtest.Kafka(k.T, port, published.Topics...)
-		},
-		then: func(k *terminal) { k.wantPublishedAtLeast(k.broker, 20) },
+		others: kafkaComesBack,
+		then:   func(k *terminal) { k.wantPublishedAtLeast(k.broker, 20) },
 	},
 	{
 		page: outboxBacklog, cause: "No worker serves",
@@ -148,6 +144,14 @@ func (k *terminal) kafkaAndItsTools() {
 		k.Skip("needs Apache Kafka's tools: " + embeddedtest.KafkaJars)
 	}
 	k.kafka()
+}
+
+// kafkaComesBack starts one where it was away.
+func kafkaComesBack(k *terminal) {
+	var port int
+	_, err := fmt.Sscanf(k.env["PINWORKER_KAFKA_BROKERS"], "127.0.0.1:%d", &port)
+	k.must(err)
+	k.broker = embeddedtest.Kafka(k.T, port, published.Topics...)
 }
 
 // slowKafka takes its time: from the moment that it gets slow until it gets well.

@@ -30,7 +30,10 @@ type symptom struct {
 	name string   // of the section that mends it
 }
 
-var linkToSection = regexp.MustCompile(`\[([^]]+)\]\(#[^)]+\)`)
+var (
+	linkToSection = regexp.MustCompile(`\[([^]]+)\]\(#[^)]+\)`)
+	codeSpan      = regexp.MustCompile("`([^`]+)`")
+)
 
 // readRunbook takes a page apart. What is outside of its shape is told as well.
 func readRunbook(page string) (r runbook, wrong []string) {
@@ -94,7 +97,7 @@ func readRunbook(page string) (r runbook, wrong []string) {
 				continue // the heading
 			}
 			s := symptom{name: link[1]}
-			for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[0], -1) {
+			for _, span := range codeSpan.FindAllStringSubmatch(cells[0], -1) {
 				s.seen = append(s.seen, strings.ReplaceAll(span[1], `\|`, "|")) // as a table's cell has it
 			}
 			r.causes = append(r.causes, s)
