@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -467,55 +465,4 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
-}
-
-func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
-	got := done[benchReport](t, "bench", "jobs", "--due", "3000", "--batch", "50", "--rounds", "1",
-		"--job", "lead-expiration,expire-promotions,appointment-timeout")
-	var variants []string
-	for _, r := range got.Results {
-		if r.RowsPerSecond <= 0 {
-			t.Errorf("result %+v", r)
-		}
-		variants = append(variants, fmt.Sprint(r.Job, " ", r.Variant, " ", r.Workers, " ", r.RoundTripMs))
-	}
-	for _, want := range []string{
-		"lead-expiration pinworker 1 0", "lead-expiration limit 1 0", "lead-expiration bare 1 0",
-		"lead-expiration pinworker 2 0", "lead-expiration limit 2 0", "lead-expiration bare 2 0",
-		"expire-promotions pinworker 1 0", "expire-promotions limit 1 0",
-		"appointment-timeout pinworker 1 0", "appointment-timeout pinworker-20 1 0", "appointment-timeout statement 1 0",
-		"appointment-timeout pinworker 1 1", "appointment-timeout pinworker-20 1 1", "appointment-timeout statement 1 1",
-	} {
-		if !slices.Contains(variants, want) {
-			t.Errorf("no %s among %q", want, variants)
-		}
-	}
-	for _, job := range []string{"lead-expiration", "expire-promotions", "appointment-timeout"} {
-		if got.Ratios[job] <= 0 {
-			t.Errorf("%s: ratio %v", job, got.Ratios[job])
-		}
-	}
-	if got.Held == nil || got.Held.Pages == 0 || got.Workers2 <= 0 {
-		t.Errorf("report %+v; want the held snapshot and two workers", got)
-	}
-}
-
-func TestBenchBloat_PrintsTheSpecifiedFieldsAndTheTableShrinks(t *testing.T) {
-	got := done[bloatReport](t, "bench", "bloat", "--messages", "20000", "--rate", "3", "--naptime", "1s")
-	var phases []string
-	for _, p := range got.Phases {
-		phases = append(phases, fmt.Sprint(p.Phase, " ", p.Messages))
-		if p.MessagesPerSecond <= 0 || p.Beside <= 0 || p.Ratio <= 0 {
-			t.Errorf("phase %+v", p)
-		}
-	}
-	if want := []string{"before 4600", "held 10800", "after 4600"}; !slices.Equal(phases, want) {
-		t.Errorf("phases %q; want %q", phases, want)
-	}
-	if got.Ratio <= 0 || got.RatioToBefore <= 0 || got.HeldSeconds <= 0 {
-		t.Errorf("report %+v", got)
-	}
-	if most, left := got.Most.TableMiB, got.AfterVacuum.TableMiB; most < 10 || left > most/2 {
-		t.Errorf("the table had %.1f MiB at most, and has %.1f; want it shrunk", most, left)
-	}
 }
