@@ -60,7 +60,7 @@ var refusals = []struct {
 	{"a trigger that speaks of a lock", `RAISE EXCEPTION '%', words USING DETAIL = words, ERRCODE = '55P03'`, true},
 }
 
-// refuse has the database refuse an item of each job in one of those ways.
+// refuseWith has the database refuse an item of each job in one of those ways; "" is the constraint.
 func (p *platform) refuseWith(statement string, items []uuid.UUID) {
 	p.Helper()
 	for i, j := range polledJobs {
@@ -199,7 +199,7 @@ func TestPersonalData_LeavesThePlatformsTablesNowhere(t *testing.T) {
 				{"explain", off[1].String()}, {"history", ahead[1].String()},
 			} {
 				_, stdout, stderr := pinworker(t, append(args, "--json")...)
-				places["pinworker "+strings.Join(args[:1], " ")] += stdout + stderr
+				places["pinworker "+args[0]] += stdout + stderr
 			}
 			for place, text := range places {
 				if at := strings.Index(text, traceOfIt); at >= 0 {
