@@ -43,6 +43,13 @@ func TestRelay_RowsThatAHeldSnapshotKeepsAreNotPassedOverInEachRound(t *testing.
 	}
 	send(dead)
 	before := w.touched()
+	if _, _, err := outbox.Depth(t.Context(), w.pool, table, []string{topic}, relay); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.touched() - before; n > dead/20 {
+		t.Errorf("to measure it touched blocks %d times", n)
+	}
+	before = w.touched()
 	send(more)
 	stop()
 	if n := (w.touched() - before) / more; n > 50 {

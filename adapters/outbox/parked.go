@@ -92,21 +92,41 @@ type Backlog struct {
 const BacklogCap = 10_000
 
 // Depth tells how much waits, by topic, and for how long the oldest message has, by the database's
-// clock. It counts no more than BacklogCap a topic, and costs little on a long queue.
-func Depth(ctx context.Context, pool *pgxpool.Pool, table Table, topics []string) (backlogs []Backlog, oldest time.Duration, err error) {
+// clock. It counts no more than BacklogCap a topic, and costs little on a long queue. A relay, where
+// there is one, knows how far to pass over dead rows; what commits late below that is counted a minute later.
+func Depth(
+	ctx context.Context, pool *pgxpool.Pool, table Table, topics []string, relay *Relay,
+) (backlogs []Backlog, oldest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	var ofTopic []string
+	var shards []int16
+	var behind []int64
+	for _, topic := range topics {
+		for shard := range int16(Shards) {
+			floor := int64(0)
+			if relay != nil {
+				floor = relay.floors.of(lane{topic, shard})
+			}
+			ofTopic, shards, behind = append(ofTopic, topic), append(shards, shard), append(behind, floor)
+		}
+	}
 	rows, err := pool.Query(ctx, `
+		WITH floor AS (SELECT * FROM unnest($3::text[], $4::smallint[], $5::bigint[]) AS floor (topic, shard, id))
 		SELECT t.topic,
-		       (SELECT count(*) FROM (SELECT FROM `+table.name()+` AS o WHERE o.topic = t.topic LIMIT $2) AS capped),
+		       (SELECT count(*) FROM (
+		           SELECT FROM floor CROSS JOIN LATERAL (
+		               SELECT FROM `+table.name()+` AS o WHERE o.topic = floor.topic AND o.shard = floor.shard AND o.id > floor.id LIMIT $2
+		           ) AS waiting WHERE floor.topic = t.topic LIMIT $2
+		       ) AS capped),
 		       (SELECT count(*) FROM `+table.parked()+` AS p WHERE p.topic = t.topic AND p.discarded_at IS NULL),
 		       coalesce(extract(epoch FROM clock_timestamp() - (
-		           SELECT min(head.created_at) FROM generate_series(0, $3::integer - 1) AS s (shard)
-		           CROSS JOIN LATERAL (
-		               SELECT o.created_at FROM `+table.name()+` AS o WHERE o.topic = t.topic AND o.shard = s.shard ORDER BY o.id LIMIT 1
-		           ) AS head
+		           SELECT min(head.created_at) FROM floor CROSS JOIN LATERAL (
+		               SELECT o.created_at FROM `+table.name()+` AS o
+		               WHERE o.topic = floor.topic AND o.shard = floor.shard AND o.id > floor.id ORDER BY o.id LIMIT 1
+		           ) AS head WHERE floor.topic = t.topic
 		       )), 0)::double precision
-		FROM unnest($1::text[]) AS t (topic)`, topics, BacklogCap, Shards)
+		FROM unnest($1::text[]) AS t (topic)`, pgx.QueryExecModeExec, topics, BacklogCap, ofTopic, shards, behind)
 	if err == nil {
 		backlogs, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (b Backlog, err error) {
 			var seconds float64

@@ -136,7 +136,7 @@ func (d *doctor) holders(c *boundedContext, e postgres.Examination) {
 	found := false
 	for _, h := range e.Holders {
 		switch {
-		case h.What == "replication slot":
+		case h.Left:
 			d.warn(name, "replication slot "+h.Name+" is not active and holds back vacuum", "drop it where nobody will come back to it: pg_drop_replication_slot")
 		case h.Age > old:
 			d.warn(name, fmt.Sprintf("%s %s is %s old and holds back vacuum", h.What, h.Name, h.Age.Round(time.Second)),
@@ -157,7 +157,7 @@ func (d *doctor) holders(c *boundedContext, e postgres.Examination) {
 
 func (d *doctor) outbox(ctx context.Context, c *boundedContext) {
 	name := c.name + " outbox"
-	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
+	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name], nil)
 	if err != nil {
 		d.wrong(name, err, "run sql/roles/pinworker.sql as the database's owner")
 		return

@@ -82,29 +82,6 @@ func TestDoctor_SaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestDoctor_SeesWhatHoldsVacuumBack(t *testing.T) {
-	p := newPlatform(t)
-	db := p.context("crm").db
-	tx, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // the test is over
-	if _, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
-	holders, err := db.Holders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range holders {
-		if h.What == "transaction" && strings.Contains(h.Name, "user postgres") && h.Age > 0 {
-			return
-		}
-	}
-	t.Errorf("holders %+v; want the transaction that is open", holders)
-}
-
 func TestDoctor_JudgesATopicByWhatKafkaTellsOfIt(t *testing.T) {
 	sound := kafka.Topic{Partitions: 6, Replicas: 3, InSync: 3, MinInSync: 2, MaxMessageBytes: 1048588, Told: true, MayWrite: true}
 	for name, test := range map[string]struct {

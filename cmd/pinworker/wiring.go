@@ -67,6 +67,7 @@ type boundedContext struct {
 	history    ports.History
 	waiting    poller.Progress // for the database, at the start
 	gauges     *poller.Poller  // of the outbox
+	slots      standing        // as the gauges saw them last
 	jobs       []*job          // those that are enabled
 	backlogs   []backlog       // of all its jobs, enabled here or not
 	foresight  []foresight
@@ -306,7 +307,7 @@ func addJob[R any](
 
 // gauge sets a context's gauges.
 func (w *worker) gauge(ctx context.Context, c *boundedContext) {
-	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name])
+	backlogs, oldest, err := outbox.Depth(ctx, c.db.Pool, c.table, published.TopicsOf[c.name], c.relay)
 	if err != nil { // the relay tells of an outage
 		return
 	}
@@ -315,12 +316,30 @@ func (w *worker) gauge(ctx context.Context, c *boundedContext) {
 	}
 	w.outboxes.Oldest(c.name, oldest)
 	if holders, err := c.db.Holders(ctx); err == nil {
-		age := time.Duration(0)
-		for _, h := range holders {
-			age = max(age, h.Age)
-		}
+		var age time.Duration
+		age, c.slots = c.slots.oldest(holders, time.Now())
 		w.outboxes.Snapshot(c.name, age)
 	}
+}
+
+// standing says since when replication slots have been seen where they stand: a database does not tell it.
+type standing map[postgres.Holder]time.Time
+
+// oldest returns for how long vacuum has been kept from cleaning up, and the slots as they stand now.
+func (s standing) oldest(holders []postgres.Holder, now time.Time) (age time.Duration, seen standing) {
+	seen = make(standing)
+	for _, h := range holders {
+		if h.Xmin != "" {
+			at := postgres.Holder{Name: h.Name, Xmin: h.Xmin}
+			seen[at] = now
+			if since, known := s[at]; known {
+				seen[at] = since
+			}
+			h.Age = now.Sub(seen[at])
+		}
+		age = max(age, h.Age)
+	}
+	return age, seen
 }
 
 func verifying[A verify.Aggregate[A, S, E], S, E any](
