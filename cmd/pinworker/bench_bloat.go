@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -265,6 +266,35 @@ func (g *gatedRelay) carry(ctx context.Context, db *postgres.DB, n int) (float64
 	g.sent += n
 	err = g.acks.until(ctx, g.sent)
 	return float64(n) / time.Since(began).Seconds(), err
+}
+
+// ackCounter is an outbox.Observer that counts.
+type ackCounter struct {
+	acked atomic.Int64
+	heard chan struct{}
+}
+
+func (c *ackCounter) Published(_ string, n int, _ []time.Duration) {
+	c.acked.Add(int64(n))
+	select {
+	case c.heard <- struct{}{}:
+	default:
+	}
+}
+
+func (*ackCounter) Parked(string) {}
+func (*ackCounter) HeldUp(string) {}
+
+// until waits for the n-th acknowledgement.
+func (c *ackCounter) until(ctx context.Context, n int) error {
+	for c.acked.Load() < int64(n) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.heard:
+		}
+	}
+	return nil
 }
 
 func (r bloatReport) print(w io.Writer) error {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"runtime"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,21 +14,27 @@ import (
 	"github.com/pin-platform/pinworker/adapters/kafka"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/postgres"
+	"github.com/pin-platform/pinworker/adapters/telemetry"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
 	"github.com/pin-platform/pinworker/app/cycle"
+	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 	"github.com/pin-platform/pinworker/ports"
 	"github.com/pin-platform/pinworker/sql/bench"
 )
 
 func newBenchEndToEnd(global *globals, std streams) *cobra.Command {
-	b := benchRelay{std: std}
-	leads, singles := 100_000, 300
+	b := benchEndToEnd{benchRelay: benchRelay{std: std}}
 	cmd := &cobra.Command{
 		Use:   "end-to-end",
-		Short: "Measure from leads that are due to Kafka's acknowledgement",
-		Long: `Has leads come due all at once, PostgreSQL's fsync on, and measures until the last is expired and
-until Kafka has acknowledged the last message, with the job and the relay of one worker; then, on the
-idle worker, from the commit of one lead to the acknowledgement of its message.
+		Short: "Measure from leads that are due to Kafka's acknowledgement, stage by stage",
+		Long: `Has leads come due all at once, PostgreSQL's fsync on, and measures when the last of them has passed
+each stage, with the job and the relay of one worker and all their telemetry. Then, on the idle worker,
+leads come due one by one, and it measures how long each stage takes:
+
+  claim    from the moment due, at which a page is asked for, until the rule is asked about the lead
+  commit   until the lead, its event and its message are committed
+  relay    until the relay has read the message, and hands it to Kafka's client
+  ack      until Kafka has acknowledged it
 
 With --kafka-jars it starts Apache Kafka itself; without, a broker in this process, whose figures say
 nothing of Kafka.`,
@@ -38,78 +42,74 @@ nothing of Kafka.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&leads, "leads", leads, "leads that come due at once, 500 to 1000000")
-	flags.IntVar(&singles, "singles", singles, "leads that come due one by one, 10 to 10000")
+	flags.IntVar(&b.leads, "leads", 100_000, "leads that come due at once, 500 to 1000000")
+	flags.IntVar(&b.singles, "singles", 300, "leads that come due one by one, 10 to 10000")
 	flags.StringVar(&b.jars, "kafka-jars", "", "a folder with Apache Kafka's jars")
 	cmd.RunE = command(func(cmd *cobra.Command, _ []string) error {
 		switch {
-		case leads < 500 || leads > 1_000_000:
-			return usage("--leads %d: allowed is a whole number from 500 to 1000000", leads)
-		case singles < 10 || singles > 10_000:
-			return usage("--singles %d: allowed is a whole number from 10 to 10000", singles)
+		case b.leads < 500 || b.leads > 1_000_000:
+			return usage("--leads %d: allowed is a whole number from 500 to 1000000", b.leads)
+		case b.singles < 10 || b.singles > 10_000:
+			return usage("--singles %d: allowed is a whole number from 10 to 10000", b.singles)
 		}
-		report, err := b.endToEnd(cmd.Context(), leads, singles)
+		report, err := b.run(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if global.json {
 			return writeJSON(std.out, report)
 		}
-		_, err = fmt.Fprintf(std.out, "Kafka: %s\n%d leads due at once: expired in %.1f s, acknowledged in %.1f s, at most %.0f MiB of heap in use\n"+
-			"One lead on an idle worker, from commit to acknowledgement: p50 %.1f ms, p99 %.1f ms\n",
-			report.Kafka, report.Leads, report.Expired, report.Acked, report.HeapMiB, report.P50, report.P99)
-		return err
+		return report.print(std.out)
 	})
 	return cmd
 }
 
 // endToEndReport is the JSON document.
 type endToEndReport struct {
-	Kafka   string  `json:"kafka"`
-	Leads   int     `json:"leads"`
-	Expired float64 `json:"expired_seconds"`
-	Acked   float64 `json:"acked_seconds"`
-	HeapMiB float64 `json:"heap_mib"` // most in use
-	P50     float64 `json:"commit_to_ack_p50_ms"`
-	P99     float64 `json:"commit_to_ack_p99_ms"`
+	Kafka   string        `json:"kafka"`
+	Leads   int           `json:"leads"`
+	Singles int           `json:"singles"`
+	Stages  []stageReport `json:"stages"`
+	HeapMiB float64       `json:"heap_mib"` // most in use
+	// From a single's commit to Kafka's acknowledgement, its last two stages together.
+	P50 float64 `json:"commit_to_ack_p50_ms"`
+	P99 float64 `json:"commit_to_ack_p99_ms"`
 }
 
-// ackCounter is an outbox.Observer that counts.
-type ackCounter struct {
-	acked atomic.Int64
-	heard chan struct{}
+type stageReport struct {
+	Stage string `json:"stage"`
+	// Last is when the last of the leads that were due at once had passed it.
+	Last float64 `json:"last_seconds"`
+	// Of a single, from the stage before.
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
 }
 
-func (c *ackCounter) Published(_ string, n int, _ []time.Duration) {
-	c.acked.Add(int64(n))
-	select {
-	case c.heard <- struct{}{}:
-	default:
+func (r endToEndReport) print(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "Kafka: %s\n%d leads due at once, at most %.0f MiB of heap in use; then %d, one by one\n", r.Kafka, r.Leads, r.HeapMiB, r.Singles); err != nil {
+		return err
 	}
-}
-
-func (*ackCounter) Parked(string) {}
-func (*ackCounter) HeldUp(string) {}
-
-// until waits for the n-th acknowledgement.
-func (c *ackCounter) until(ctx context.Context, n int) error {
-	for c.acked.Load() < int64(n) {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.heard:
-		}
+	g := newGrid(w, "STAGE", "LAST OF THOSE AT ONCE", "ONE BY ONE: P50", "P99")
+	for _, s := range r.Stages {
+		g.row(s.Stage, fmt.Sprintf("%.2f s", s.Last), fmt.Sprintf("%.1f ms", s.P50), fmt.Sprintf("%.1f ms", s.P99))
 	}
-	return nil
+	g.row("from commit to ack", "", fmt.Sprintf("%.1f ms", r.P50), fmt.Sprintf("%.1f ms", r.P99))
+	return g.flush()
 }
 
-func (b *benchRelay) endToEnd(ctx context.Context, leads, singles int) (report endToEndReport, err error) {
+type benchEndToEnd struct {
+	benchRelay
+
+	leads, singles int
+}
+
+func (b *benchEndToEnd) run(ctx context.Context) (report endToEndReport, err error) {
 	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true})
 	if err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	if b.db, err = openBench(server.URL() + "&pool_max_conns=16"); err != nil {
+	if b.db, err = openBench(server.URL()); err != nil {
 		return report, err
 	}
 	defer b.db.Close()
@@ -123,8 +123,7 @@ func (b *benchRelay) endToEnd(ctx context.Context, leads, singles int) (report e
 		return report, err
 	}
 	defer closeKafka()
-	report.Kafka, report.Leads = started.Kafka, leads
-	for i, n := range []int{leads, singles} {
+	for i, n := range []int{b.leads, b.singles} {
 		if _, err := b.db.Pool.Exec(ctx, bench.Statement("fill_leads"), n, benchDay(i)); err != nil {
 			return report, err
 		}
@@ -132,82 +131,123 @@ func (b *benchRelay) endToEnd(ctx context.Context, leads, singles int) (report e
 	if _, err := b.db.Pool.Exec(ctx, "VACUUM ANALYZE"); err != nil {
 		return report, err
 	}
-	publisher, err := kafka.NewPublisher(b.kafkaConfig(0))
+	report = endToEndReport{Kafka: started.Kafka, Leads: b.leads, Singles: b.singles}
+	return report, b.measure(ctx, server.URL(), &report)
+}
+
+// measure has a worker as serve has it, but for the stages that are noted on the way.
+func (b *benchEndToEnd) measure(ctx context.Context, url string, report *endToEndReport) (err error) {
+	s, _, err := settings.Load(settings.Sources{Flags: []string{"database.url=" + url, "jobs.lead-expiration.enabled=false"}})
 	if err != nil {
-		return report, err
+		return err
 	}
-	counter := &ackCounter{heard: make(chan struct{}, 1)}
-	relay := outbox.NewRelay(b.db.Pool, outbox.Table{Schema: "crm"}, publisher, outbox.RelayConfig{
-		BatchSize: 500, PollInterval: time.Second, ShutdownGrace: time.Second, Refused: kafka.Refused,
-	}, counter, slog.New(slog.DiscardHandler))
+	w, err := newWorker(s, io.Discard, "crm")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if w.publisher, err = kafka.NewPublisher(b.kafkaConfig(0)); err != nil {
+		return err
+	}
+	c, j := w.contexts[0], newJourney()
+	relay := outbox.NewRelay(c.db.Pool, c.table, stagedPublisher{w.publisher, j}, outbox.RelayConfig{
+		BatchSize: s.Relay.BatchSize, PollInterval: s.Relay.PollInterval, ShutdownGrace: s.Relay.ShutdownGrace, Refused: kafka.Refused,
+	}, w.outboxes, w.log)
+	leads := stagedLeads{postgres.NewCRM(c.db, outbox.NewWriter(c.table, "pin/crm", func() {
+		j.reach(committed, 0)
+		relay.Wake()
+	})).Due, j}
+	job := telemetry.LeadExpiration(w.sinks, appcrm.ExpireLeads{
+		Leads: leads, Clock: time.Now,
+		Limits: cycle.Limits{BatchSize: s.LeadExpiration.BatchSize, MaxBatches: b.leads, Interval: s.LeadExpiration.Interval},
+	})
+
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(running) }()
-	due := postgres.NewCRM(b.db, outbox.NewWriter(outbox.Table{Schema: "crm"}, "pin/crm", relay.Wake)).Due
-	err = report.atOnce(ctx, due, counter)
+	last, err := b.atOnce(ctx, job, j, report)
+	var took [stages][]float64
+	var fromCommit []float64
 	if err == nil {
-		err = report.oneByOne(ctx, due, counter, singles)
+		took, fromCommit, err = b.oneByOne(ctx, leads, j)
 	}
 	stop()
-	return report, errors.Join(err, <-ended, publisher.Close())
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	for s := range stages {
+		report.Stages = append(report.Stages, stageReport{s.String(), last[s], round3(median(took[s])), round3(p99(took[s]))})
+	}
+	report.P50, report.P99 = round3(median(fromCommit)), round3(p99(fromCommit))
+	return nil
 }
 
-func (r *endToEndReport) atOnce(ctx context.Context, due ports.DueLeads, counter *ackCounter) error {
+// atOnce drains all that is due, and returns after how many seconds the last lead has passed each stage.
+func (b *benchEndToEnd) atOnce(
+	ctx context.Context, job func(context.Context, cycle.Tick) (appcrm.LeadsExpired, error), j *journey, report *endToEndReport,
+) (last [stages]float64, err error) {
 	watching, enough := context.WithCancel(ctx)
 	peak := make(chan float64)
-	go func() {
-		most := 0.0
-		for watching.Err() == nil {
-			var memory runtime.MemStats
-			runtime.ReadMemStats(&memory)
-			most = max(most, float64(memory.HeapInuse)/(1<<20))
-			select {
-			case <-watching.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-		peak <- round3(most)
-	}()
+	go func() { peak <- mostHeap(watching) }()
 	began := time.Now()
-	job := appcrm.ExpireLeads{Leads: due, Clock: time.Now, Limits: cycle.Limits{BatchSize: 500, MaxBatches: r.Leads, Interval: time.Hour}}
-	done, err := job.Run(ctx, cycle.Tick{Run: ports.NewRunID(), AsOf: benchDay(0)})
-	r.Expired = round3(time.Since(began).Seconds())
-	if err == nil && done.ExpiredCount != r.Leads {
-		err = fmt.Errorf("%d of %d leads expired", done.ExpiredCount, r.Leads)
+	done, err := job(ctx, cycle.Tick{Run: ports.NewRunID(), AsOf: benchDay(0)})
+	if err == nil && done.ExpiredCount != b.leads {
+		err = fmt.Errorf("%d of %d leads expired", done.ExpiredCount, b.leads)
 	}
+	var at [stages]time.Time
 	if err == nil {
-		err = counter.until(ctx, r.Leads)
+		at, err = j.until(ctx, b.leads)
 	}
-	r.Acked = round3(time.Since(began).Seconds())
 	enough()
-	r.HeapMiB = <-peak
-	return err
+	report.HeapMiB = round3(<-peak)
+	for s := range stages {
+		last[s] = round3(at[s].Sub(began).Seconds())
+	}
+	return last, err
 }
 
-func (r *endToEndReport) oneByOne(ctx context.Context, due ports.DueLeads, counter *ackCounter, singles int) error {
+// mostHeap watches, and returns how many MiB of heap were in use at most.
+func mostHeap(ctx context.Context) (most float64) {
+	for {
+		var memory runtime.MemStats
+		runtime.ReadMemStats(&memory)
+		most = max(most, float64(memory.HeapInuse)/(1<<20))
+		select {
+		case <-ctx.Done():
+			return most
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// oneByOne takes leads while nothing else happens, and returns how many milliseconds each was in a stage.
+func (b *benchEndToEnd) oneByOne(ctx context.Context, leads ports.DueLeads, j *journey) (took [stages][]float64, fromCommit []float64, err error) {
 	claim := ports.Claim{AsOf: benchDay(1), Limit: 1, Run: ports.NewRunID()}
-	var took []float64
-	for n := range singles {
-		outcome, err := due.Transition(ctx, claim, appcrm.Expire)
-		began := time.Now()
+	millis := func(from, to time.Time) float64 { return to.Sub(from).Seconds() * 1000 }
+	for n := range b.singles {
+		before := time.Now()
+		outcome, err := leads.Transition(ctx, claim, appcrm.Expire)
 		if err == nil && len(outcome.Applied) != 1 {
 			err = errors.New("no lead expired")
 		}
-		if err == nil {
-			err = counter.until(ctx, r.Leads+n+1)
-		}
 		if err != nil {
-			return err
+			return took, nil, err
 		}
-		took = append(took, time.Since(began).Seconds()*1000)
+		at, err := j.until(ctx, b.leads+n+1)
+		if err != nil {
+			return took, nil, err
+		}
+		for s := range stages {
+			took[s] = append(took[s], millis(before, at[s]))
+			before = at[s]
+		}
+		fromCommit = append(fromCommit, millis(at[committed], at[acked]))
 		claim.After = outcome.Next
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return took, nil, ctx.Err()
 		case <-time.After(20 * time.Millisecond): // idle again
 		}
 	}
-	slices.Sort(took)
-	r.P50, r.P99 = round3(took[len(took)/2]), round3(took[len(took)*99/100])
-	return nil
+	return took, fromCommit, nil
 }

@@ -118,3 +118,33 @@ func TestBenchRelay_EveryWaySendsTheSame(t *testing.T) {
 		}
 	}
 }
+
+func TestBenchEndToEnd_TellsEachStage(t *testing.T) {
+	got := done[struct {
+		Kafka   string  `json:"kafka"`
+		Leads   int     `json:"leads"`
+		Singles int     `json:"singles"`
+		HeapMiB float64 `json:"heap_mib"`
+		P50     float64 `json:"commit_to_ack_p50_ms"`
+		P99     float64 `json:"commit_to_ack_p99_ms"`
+		Stages  []struct {
+			Stage string  `json:"stage"`
+			Last  float64 `json:"last_seconds"`
+			P50   float64 `json:"p50_ms"`
+			P99   float64 `json:"p99_ms"`
+		} `json:"stages"`
+	}](t, "bench", "end-to-end", "--leads", "1100", "--singles", "10")
+	var passed []string
+	for _, s := range got.Stages {
+		passed = append(passed, s.Stage)
+		if s.Last <= 0 || s.P50 <= 0 || s.P99 < s.P50 {
+			t.Errorf("stage %+v", s)
+		}
+	}
+	if want := []string{"claim", "commit", "relay", "ack"}; !slices.Equal(passed, want) {
+		t.Errorf("stages %q; want %q", passed, want)
+	}
+	if got.Kafka != "in process" || got.Leads != 1100 || got.Singles != 10 || got.HeapMiB <= 0 || got.P50 <= 0 || got.P99 < got.P50 {
+		t.Errorf("report %+v", got)
+	}
+}
