@@ -59,6 +59,7 @@ func done[Document any](t *testing.T, args ...string) Document {
 	if code != exitDone {
 		t.Fatalf("pinworker %s: exit %d: %s", strings.Join(args, " "), code, stderr)
 	}
+	wantShape(t, args, stdout)
 	var document Document
 	if err := json.Unmarshal([]byte(stdout), &document); err != nil {
 		t.Fatalf("pinworker %s printed %q: %v", strings.Join(args, " "), stdout, err)
