@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -186,6 +187,37 @@ func TestDocs_EachNamedTestExists(t *testing.T) {
 	}
 	for _, f := range found {
 		t.Error(f)
+	}
+}
+
+// In its text a page may name the beginning of some tests' names as well, as `go test -run` does.
+func TestDocs_EachTestThatAPageMentionsExists(t *testing.T) {
+	declared, mentioned := regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`\bTest[A-Z]\w*`)
+	var tests []string
+	mentions := make(map[string]string) // the page of each
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") && path.Ext(name) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if path.Ext(name) == ".md" {
+			for _, test := range mentioned.FindAllString(string(text), -1) {
+				mentions[test] = name
+			}
+			return err
+		}
+		for _, test := range declared.FindAllStringSubmatch(string(text), -1) {
+			tests = append(tests, test[1])
+		}
+		return err
+	})
+	if err != nil || len(mentions) == 0 {
+		t.Fatal(mentions, err)
+	}
+	for mention, page := range mentions {
+		if !slices.ContainsFunc(tests, func(test string) bool { return strings.HasPrefix(test, mention) }) {
+			t.Errorf("%s: there is no test %s", page, mention)
+		}
 	}
 }
 
