@@ -197,18 +197,17 @@ func (r *trial) count(query string, args ...any) (n int) {
 // waiting is how many messages are in the outbox.
 func (r *trial) waiting() int { r.Helper(); return r.count("SELECT count(*) FROM crm.outbox") }
 
-// inRound are the connections of the worker that are in a round of its relay.
-func (r *trial) inRound() []int32 {
+// connections are those of the worker; lanes are those of them that hold a lane: they are in a round.
+func (r *trial) connections() (all, lanes []int32) {
 	r.Helper()
-	rows, err := r.owner.Query(r.Context(), "SELECT pid FROM pg_stat_activity WHERE usename = 'worker' AND xact_start IS NOT NULL ORDER BY pid")
+	err := r.owner.QueryRow(r.Context(), `SELECT coalesce(array_agg(pid), '{}'), coalesce(array_agg(pid) FILTER (WHERE holds), '{}') FROM (
+			SELECT pid, EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND locktype = 'advisory') AS holds
+			FROM pg_stat_activity AS a WHERE usename = 'worker' ORDER BY pid
+		) AS connection`).Scan(&all, &lanes)
 	if err != nil {
 		r.Fatal(err)
 	}
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	if err != nil {
-		r.Fatal(err)
-	}
-	return pids
+	return all, lanes
 }
 
 // settled waits until the outbox is empty.
