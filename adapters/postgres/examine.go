@@ -22,11 +22,13 @@ type Examination struct {
 
 // Holder is something that holds an old snapshot.
 type Holder struct {
-	What string // transaction, prepared transaction, replication slot
+	What string // transaction, prepared transaction, replication slot, standby (without a slot)
 	Name string // pid, user and application; the prepared transaction's or the slot's name
 	Age  time.Duration
-	// Xmin is the transaction that a slot stands at; "" of anything else. For how long, the database does not tell.
-	Xmin string
+	// Xmin is the transaction that a slot or a standby stands at, Behind how many have begun since; "" and 0 of
+	// anything else. For how long it stands there, the database does not tell.
+	Xmin   string
+	Behind int
 	// Left is whether nobody uses the slot now.
 	Left bool
 }
@@ -56,27 +58,32 @@ func (db *DB) Examine(ctx context.Context, contextName string) (Examination, err
 }
 
 // Holders returns what holds a snapshot in this database, the oldest first: transactions as far as our role may see
-// them, prepared transactions, and replication slots that hold back the data, first of all.
+// them; prepared transactions; and first of all what holds it for a standby's queries (hot_standby_feedback): replication
+// slots and, as far as we may see, standbys without one. A slot for logical replication holds back the catalog alone,
+// and no queue.
 func (db *DB) Holders(ctx context.Context) ([]Holder, error) {
 	rows, err := db.Pool.Query(ctx, `
-		SELECT what, name, extract(epoch FROM age)::double precision, coalesce(xmin, ''), left_alone FROM (
+		SELECT what, name, extract(epoch FROM age)::double precision, coalesce(xmin::text, ''), coalesce(age(xmin), 0), left_alone FROM (
 			SELECT 'transaction' AS what,
 			       format('pid %s, user %s, application %s', pid, usename, coalesce(nullif(application_name, ''), '?')) AS name,
-			       clock_timestamp() - xact_start AS age, NULL AS xmin, false AS left_alone
+			       clock_timestamp() - xact_start AS age, NULL::xid AS xmin, false AS left_alone
 			FROM pg_stat_activity
 			WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start IS NOT NULL
 			  AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()
 			UNION ALL
 			SELECT 'prepared transaction', gid, clock_timestamp() - prepared, NULL, false FROM pg_prepared_xacts WHERE database = current_database()
 			UNION ALL
-			SELECT 'replication slot', slot_name, NULL, xmin::text, NOT active FROM pg_replication_slots WHERE xmin IS NOT NULL
+			SELECT 'replication slot', slot_name, NULL, xmin, NOT active FROM pg_replication_slots WHERE xmin IS NOT NULL
+			UNION ALL
+			SELECT 'standby', format('pid %s, user %s, application %s', pid, usename, coalesce(nullif(application_name, ''), '?')), NULL, backend_xmin, false
+			FROM pg_stat_activity WHERE backend_type = 'walsender' AND backend_xmin IS NOT NULL
 		) AS held
 		ORDER BY age DESC NULLS FIRST`)
 	if err == nil {
 		var holders []Holder
 		holders, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (h Holder, err error) {
 			var seconds *float64
-			if err = r.Scan(&h.What, &h.Name, &seconds, &h.Xmin, &h.Left); seconds != nil {
+			if err = r.Scan(&h.What, &h.Name, &seconds, &h.Xmin, &h.Behind, &h.Left); seconds != nil {
 				h.Age = time.Duration(*seconds * float64(time.Second))
 			}
 			return h, err

@@ -42,7 +42,7 @@ func NewOutbox(registry prometheus.Registerer) *Outbox {
 	}
 	o.snapshot = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "database_oldest_snapshot_age_seconds",
-		Help: "For how long a transaction, a prepared one, or a replication slot that does not move has kept vacuum from cleaning up, as far as our role may see; 0 where there is none.",
+		Help: "For how long a transaction, a prepared one, or a replication slot or standby that does not move has kept vacuum from cleaning up, as far as our role may see; 0 where there is none.",
 	}, []string{"context"})
 	registry.MustRegister(o.snapshot, o.backlog, o.parked, o.oldest, o.published, o.errors, o.dueToAck)
 	return o

@@ -128,8 +128,11 @@ func (d *doctor) database(ctx context.Context, c *boundedContext) {
 	d.outbox(ctx, c)
 }
 
-// old is when a snapshot begins to matter for the queues.
+// old is when a snapshot begins to matter for the queues, and manyBehind when one does of which it is not
+// told how old it is.
 var old = 10 * time.Minute
+
+const manyBehind = 100_000
 
 func (d *doctor) holders(c *boundedContext, e postgres.Examination) {
 	name := c.name + " snapshots"
@@ -138,6 +141,9 @@ func (d *doctor) holders(c *boundedContext, e postgres.Examination) {
 		switch {
 		case h.Left:
 			d.warn(name, "replication slot "+h.Name+" is not active and holds back vacuum", "drop it where nobody will come back to it: pg_drop_replication_slot")
+		case h.Behind > manyBehind:
+			d.warn(name, fmt.Sprintf("%s %s holds back vacuum by %d transactions", h.What, h.Name, h.Behind),
+				"end the long queries there, or set hot_standby_feedback off; until then the queues grow")
 		case h.Age > old:
 			d.warn(name, fmt.Sprintf("%s %s is %s old and holds back vacuum", h.What, h.Name, h.Age.Round(time.Second)),
 				"end it: pg_terminate_backend, ROLLBACK PREPARED; until then the queues grow")

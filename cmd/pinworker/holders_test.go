@@ -42,13 +42,16 @@ func TestDoctor_SeesWhatHoldsVacuumBack(t *testing.T) {
 
 	p.execute("SELECT pg_create_physical_replication_slot('standby', true)")
 	defer p.execute("SELECT pg_drop_replication_slot('standby')")
-	standby := p.standby("standby")
+	standby := p.standby("SLOT standby")
 	sees("replication slot", "standby", false)
 	p.must(standby.Close(t.Context()))
 	sees("replication slot", "standby", true)
+
+	p.standby("")
+	sees("standby", "user postgres", false)
 }
 
-// standby does to a slot what a standby does whose queries want to keep what they see.
+// standby does what a standby does whose queries want to keep what they see: to a slot, or without one ("").
 func (p *platform) standby(slot string) *pgconn.PgConn {
 	p.Helper()
 	db := p.context("crm").db
@@ -58,7 +61,7 @@ func (p *platform) standby(slot string) *pgconn.PgConn {
 	var lsn string
 	var xmin uint32
 	p.must(db.Pool.QueryRow(p.Context(), "SELECT pg_current_wal_lsn()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint").Scan(&lsn, &xmin))
-	conn.Frontend().Send(&pgproto3.Query{String: "START_REPLICATION SLOT " + slot + " PHYSICAL " + lsn})
+	conn.Frontend().Send(&pgproto3.Query{String: "START_REPLICATION " + slot + " PHYSICAL " + lsn})
 	p.must(conn.Frontend().Flush())
 	for started := false; !started; {
 		m, err := conn.ReceiveMessage(p.Context())
@@ -79,13 +82,14 @@ func TestDoctor_TellsWhatHoldsVacuumBackAndWhatToDo(t *testing.T) {
 		seen          postgres.Examination
 		state, advice string
 	}{
-		"nothing":                 {postgres.Examination{SeesOthers: true}, isOK, ""},
-		"nothing that we may see": {postgres.Examination{}, isWarning, "GRANT pg_read_all_stats"},
-		"a young transaction":     {postgres.Examination{SeesOthers: true, Holders: []postgres.Holder{{What: "transaction", Age: old}}}, isOK, ""},
-		"an old one":              {postgres.Examination{Holders: []postgres.Holder{{What: "transaction", Age: old + 1}}}, isWarning, "pg_terminate_backend"},
-		"a prepared one":          {postgres.Examination{Holders: []postgres.Holder{{What: "prepared transaction", Age: old + 1}}}, isWarning, "ROLLBACK PREPARED"},
-		"a slot that is used":     {postgres.Examination{SeesOthers: true, Holders: []postgres.Holder{{What: "replication slot", Xmin: "7"}}}, isOK, ""},
-		"a slot that is left":     {postgres.Examination{Holders: []postgres.Holder{{What: "replication slot", Xmin: "7", Left: true}}}, isWarning, "pg_drop_replication_slot"},
+		"nothing":                      {postgres.Examination{SeesOthers: true}, isOK, ""},
+		"nothing that we may see":      {postgres.Examination{}, isWarning, "GRANT pg_read_all_stats"},
+		"a young transaction":          {postgres.Examination{SeesOthers: true, Holders: []postgres.Holder{{What: "transaction", Age: old}}}, isOK, ""},
+		"an old one":                   {postgres.Examination{Holders: []postgres.Holder{{What: "transaction", Age: old + 1}}}, isWarning, "pg_terminate_backend"},
+		"a prepared one":               {postgres.Examination{Holders: []postgres.Holder{{What: "prepared transaction", Age: old + 1}}}, isWarning, "ROLLBACK PREPARED"},
+		"a slot that is used":          {postgres.Examination{SeesOthers: true, Holders: []postgres.Holder{{What: "replication slot", Xmin: "7"}}}, isOK, ""},
+		"a standby that is far behind": {postgres.Examination{Holders: []postgres.Holder{{What: "standby", Xmin: "7", Behind: manyBehind + 1}}}, isWarning, "hot_standby_feedback"},
+		"a slot that is left":          {postgres.Examination{Holders: []postgres.Holder{{What: "replication slot", Xmin: "7", Left: true}}}, isWarning, "pg_drop_replication_slot"},
 	} {
 		var d doctor
 		d.holders(&boundedContext{name: "crm"}, test.seen)
