@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,12 @@ type ApacheKafkaConfig struct {
 	// Through, where it is set, puts something in front of each broker: it gets the address that a broker
 	// listens at, and returns the one to reach it by.
 	Through func(address string) (string, error)
+	// Listeners are further ones of each broker, with their security protocols (SSL, SASL_SSL) by their
+	// names in capitals. Properties says what they ask of whom, and Scram which users there are: what
+	// kafka-storage takes after --add-scram.
+	Listeners  map[string]string
+	Properties string
+	Scram      []string
 }
 
 // StartApacheKafka starts one broker from a folder with Kafka's jars, and creates topics. A port
@@ -76,11 +83,14 @@ func (k *ApacheKafka) start(ctx context.Context, config ApacheKafkaConfig) error
 		}
 		k.nodes = append(k.nodes, n)
 	}
-	cluster := clusterID()
+	format := []string{"kafka.tools.StorageTool", "format", "-t", clusterID()}
+	for _, user := range config.Scram {
+		format = append(format, "--add-scram", user)
+	}
 	var starts errgroup.Group
 	for _, n := range k.nodes {
 		starts.Go(func() error {
-			if out, err := n.java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", n.config).CombinedOutput(); err != nil {
+			if out, err := n.java(append(slices.Clip(format), "-c", n.config)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("format its storage: %w: %s", err, out)
 			}
 			return n.start(ctx)
@@ -97,6 +107,11 @@ func (k *ApacheKafka) Brokers() []string {
 // BrokersThrough returns the addresses of what Through has put in front.
 func (k *ApacheKafka) BrokersThrough() []string {
 	return k.addresses(func(n *node) string { return n.through })
+}
+
+// BrokersBy returns the addresses of a listener of the configuration's.
+func (k *ApacheKafka) BrokersBy(listener string) []string {
+	return k.addresses(func(n *node) string { return n.listeners[listener] })
 }
 
 func (k *ApacheKafka) addresses(of func(*node) string) []string {
@@ -162,7 +177,8 @@ func clusterID() string {
 // node is one broker.
 type node struct {
 	address, through string
-	config           string // its file
+	listeners        map[string]string // the addresses of the configuration's
+	config           string            // its file
 	java             func(arguments ...string) *exec.Cmd
 	process          *exec.Cmd
 	done             chan struct{} // closed where the process has ended
@@ -181,7 +197,9 @@ func newNode(config ApacheKafkaConfig, id, controller int, folder string) (*node
 	if id == 1 && config.Port != 0 {
 		ports[0] = config.Port
 	}
-	n := &node{address: fmt.Sprintf("127.0.0.1:%d", ports[0]), config: filepath.Join(folder, "server.properties")}
+	n := &node{
+		address: fmt.Sprintf("127.0.0.1:%d", ports[0]), listeners: make(map[string]string), config: filepath.Join(folder, "server.properties"),
+	}
 	roles := "broker"
 	listeners, advertised := "PLAINTEXT://"+n.address, "PLAINTEXT://"+n.address
 	if config.Through != nil {
@@ -191,6 +209,17 @@ func newNode(config ApacheKafkaConfig, id, controller int, folder string) (*node
 			return nil, err
 		}
 		listeners, advertised = listeners+",THROUGH://"+behind, advertised+",THROUGH://"+n.through
+	}
+	protocols := []string{"PLAINTEXT:PLAINTEXT", "THROUGH:PLAINTEXT", "CONTROLLER:PLAINTEXT"}
+	for name, protocol := range config.Listeners {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		n.listeners[name] = fmt.Sprintf("127.0.0.1:%d", port)
+		further := fmt.Sprintf(",%s://%s", name, n.listeners[name])
+		listeners, advertised = listeners+further, advertised+further
+		protocols = append(protocols, name+":"+protocol)
 	}
 	if id == 1 {
 		roles += ",controller"
@@ -202,7 +231,7 @@ node.id=%d
 controller.quorum.voters=1@127.0.0.1:%d
 listeners=%s
 advertised.listeners=%s
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,THROUGH:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=%s
 inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 log.dirs=%s
@@ -214,7 +243,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
-`, roles, id, controller, listeners, advertised, filepath.Join(folder, "data"))
+%s`, roles, id, controller, listeners, advertised, strings.Join(protocols, ","), filepath.Join(folder, "data"), config.Properties)
 	logging := "rootLogger.level=error\nrootLogger.appenderRef.console.ref=c\nappender.console.type=Console\n" +
 		"appender.console.name=c\nappender.console.layout.type=PatternLayout\nappender.console.layout.pattern=%p %c %m%n\n"
 	logConfig := filepath.Join(folder, "log4j2.properties")

@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/kafka"
 )
@@ -129,18 +126,13 @@ func TestDescribe_TellsHowATopicIsSet(t *testing.T) {
 }
 
 func TestDescribe_TellsWhetherWeMayWrite(t *testing.T) {
-	allowed := func(operation kmsg.ACLOperation) kfake.ACL {
-		return kfake.ACL{
-			Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true,
-		}
-	}
-	brokers := cluster(t, kfake.EnableSASL(), kfake.EnableACLs(),
-		kfake.User(kafka.Plain, "writer", "secret", allowed(kmsg.ACLOperationWrite), allowed(kmsg.ACLOperationDescribeConfigs)),
-		kfake.User(kafka.Plain, "reader", "secret", allowed(kmsg.ACLOperationRead)),
-		kfake.User(kafka.Plain, "nobody", "secret"))
+	a := newAuthority(t)
+	_, brokers := demanding(t, a)
 	describe := func(user string) kafka.Topic {
 		t.Helper()
-		config := kafka.Config{Brokers: brokers, ClientID: "test", Security: kafka.Security{SASL: kafka.SASL{Mechanism: kafka.Plain, User: user, Password: "secret"}}}
+		config := kafka.Config{Brokers: brokers, ClientID: "test", Security: kafka.Security{
+			TLS: kafka.TLS{Enabled: true, CA: a.ca}, SASL: kafka.SASL{Mechanism: kafka.Plain, User: user, Password: "secret"},
+		}}
 		cluster, err := kafka.Describe(t.Context(), config, topic)
 		if err != nil {
 			t.Fatal(err)

@@ -81,17 +81,40 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// server is what a broker is set up with: it demands a certificate that the authority signed.
-func (a *authority) server() *tls.Config {
+// server is what a broker in this process is set up with. It may demand a certificate that the authority
+// signed.
+func (a *authority) server(demands bool) *tls.Config {
 	a.Helper()
 	cert, key := a.issue("broker")
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		a.Fatal(err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if demands {
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		config.ClientCAs.AddCert(a.cert)
+	}
+	return config
+}
+
+// keystore is what Apache Kafka is set up with: a certificate and its key, in one file.
+func (a *authority) keystore() string {
+	a.Helper()
+	var both []byte
+	cert, key := a.issue("broker")
+	for _, path := range []string{key, cert} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			a.Fatal(err)
+		}
+		both = append(both, text...)
+	}
+	path := filepath.Join(a.folder, "broker.pem")
+	if err := os.WriteFile(path, both, 0o600); err != nil {
+		a.Fatal(err)
+	}
+	return path
 }
 
 func cluster(t *testing.T, options ...kfake.Opt) []string {
@@ -116,7 +139,7 @@ func publish(t *testing.T, brokers []string, security kafka.Security) error {
 
 func TestPublisher_ProvesWhoItIsToABrokerThatDemandsACertificate(t *testing.T) {
 	a := newAuthority(t)
-	brokers := cluster(t, kfake.TLS(a.server()))
+	brokers, _ := demanding(t, a)
 	cert, key := a.issue("pinworker")
 	if err := publish(t, brokers, kafka.Security{TLS: kafka.TLS{Enabled: true, CA: a.ca, Cert: cert, Key: key}}); err != nil {
 		t.Errorf("with our certificate: %v", err)
@@ -133,15 +156,24 @@ func TestPublisher_ProvesWhoItIsToABrokerThatDemandsACertificate(t *testing.T) {
 }
 
 func TestPublisher_ProvesWhoItIsWithAPassword(t *testing.T) {
-	for _, mechanism := range []string{kafka.Plain, kafka.ScramSHA256, kafka.ScramSHA512} {
+	a := newAuthority(t)
+	_, brokers := demanding(t, a)
+	for _, mechanism := range mechanisms {
 		t.Run(mechanism, func(t *testing.T) {
-			brokers := cluster(t, kfake.EnableSASL(), kfake.Superuser(mechanism, "pinworker", "secret"))
-			if err := publish(t, brokers, kafka.Security{SASL: kafka.SASL{Mechanism: mechanism, User: "pinworker", Password: "secret"}}); err != nil {
+			as := func(user, password string) error {
+				t.Helper()
+				return publish(t, brokers, kafka.Security{
+					TLS: kafka.TLS{Enabled: true, CA: a.ca}, SASL: kafka.SASL{Mechanism: mechanism, User: user, Password: password},
+				})
+			}
+			if err := as("writer", "secret"); err != nil {
 				t.Errorf("with the password: %v", err)
 			}
-			err := publish(t, brokers, kafka.Security{SASL: kafka.SASL{Mechanism: mechanism, User: "pinworker", Password: "guess"}})
-			if err == nil || kafka.Refused(err) {
+			if err := as("writer", "guess"); err == nil || kafka.Refused(err) {
 				t.Errorf("with another: error %v; want one that is about the connection", err)
+			}
+			if err := as("reader", "secret"); err == nil || kafka.Refused(err) {
+				t.Errorf("without the right to write: error %v; want an outage, which ends once it is granted", err)
 			}
 		})
 	}
