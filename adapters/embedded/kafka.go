@@ -43,6 +43,7 @@ func (k *Kafka) Close() { k.cluster.Close() }
 type Record struct {
 	Topic     string
 	Partition int32
+	Offset    int64
 	Key       string
 	Value     []byte
 	Headers   map[string]string
@@ -77,7 +78,7 @@ func ReadAll(ctx context.Context, brokers []string, topics ...string) ([]Record,
 			}
 			missing--
 			record := Record{
-				Topic: r.Topic, Partition: r.Partition, Key: string(r.Key), Value: r.Value,
+				Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: string(r.Key), Value: r.Value,
 				Headers: make(map[string]string, len(r.Headers)),
 			}
 			for _, h := range r.Headers {

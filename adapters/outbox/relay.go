@@ -61,7 +61,7 @@ type Relay struct {
 }
 
 // rounds is how many lanes a relay works on at once: as many connections does it need, and
-// one more to look.
+// one more to look, or two under an old snapshot.
 const rounds = Shards
 
 // NewRelay returns the relay of an outbox. The publisher stays the caller's to close, after

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
-	"github.com/pin-platform/pinworker/adapters/kafka"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/explain"
@@ -183,12 +182,7 @@ func TestExplain_FindsInKafkaWhatTheRelayHasSent(t *testing.T) {
 	w := serveWorker(t)
 	eventually(t, "all is published", func() bool { return p.unpublished() == 0 })
 	w.stop()
-	config := kafka.Config{Brokers: broker.Brokers(), ClientID: "test"}
-	from := make(kafka.Position)
-	for _, topic := range published.Topics {
-		from[topic] = make(map[int32]int64)
-	}
-	records, err := kafka.Since(t.Context(), config, from)
+	records, err := readBack(t.Context(), broker.Brokers(), published.Topics...)
 	p.must(err)
 	at := make(map[uuid.UUID]string)
 	for _, r := range records {

@@ -220,7 +220,7 @@ func (r *simulationRun) evidence(ctx context.Context, from kafka.Position) (simu
 			return e, err
 		}
 		r.say("Reading Kafka and %d streams ...", len(streams))
-		records, err := patiently(ctx, r, func() ([]kafka.Record, error) { return kafka.Since(ctx, r.kafka, from) })
+		records, err := patiently(ctx, r, func() ([]kafka.Record, error) { return kafka.Since(ctx, r.kafka, from) }) //nolint:forbidigo // its checker holds them to their contracts
 		if err != nil {
 			return e, err
 		}

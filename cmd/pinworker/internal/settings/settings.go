@@ -113,10 +113,10 @@ func (d setting) env() string {
 }
 
 // minConnections is what a context uses at once: its jobs, a unit of work each (2 in the calendar); its
-// relay, a transaction for each of 8 lanes, held while Kafka is waited for, and the look for more; the
-// watch on its outbox; a probe. With fewer, whoever comes last waits for Kafka as well: a probe would
+// relay, a transaction for each of 8 lanes, held while Kafka is waited for, and the look for more, with
+// another one beside it under an old snapshot; the watch on its outbox; a probe. With fewer, whoever comes last waits for Kafka as well: a probe would
 // say that the database cannot be reached.
-const minConnections = 2 + 8 + 1 + 1 + 1
+const minConnections = 2 + 8 + 2 + 1 + 1
 
 var table = slices.Concat([]setting{
 	{
