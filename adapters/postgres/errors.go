@@ -74,6 +74,12 @@ func connectionLost(err error) bool {
 		errors.As(err, &network) && !errors.Is(err, context.Canceled)
 }
 
+// lockNotAvailable reports whether a row was held, and not waited for.
+func lockNotAvailable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03"
+}
+
 // withoutValues returns err with what the database said of refused data replaced by what it
 // said it about: its messages may quote a row's values, and logs and the quarantine carry ids
 // only.

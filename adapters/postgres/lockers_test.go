@@ -125,6 +125,11 @@ func TestPreview_NamesWhoHoldsAPartner(t *testing.T) {
 		t.Errorf("an appointment, held by %q; want who holds its slot", got)
 	}
 	release()
+	_, release = w.holding("notifications", "SELECT 1 FROM calendar.event_reminders WHERE id = $1 FOR UPDATE", uuid.UUID(request.Reminders[0].Reminder))
+	defer release()
+	if got := who(w, w.worker.calendar.AppointmentPreview, appcalendar.TimeOut); !slices.Equal(got, []string{"notifications"}) {
+		t.Errorf("an appointment, held by %q; want who holds one of its reminders, which the job waits for", got)
+	}
 }
 
 // A job leaves what is locked to its next tick, which for leads is an hour away: whoever looks must not

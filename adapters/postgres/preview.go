@@ -91,7 +91,7 @@ func (d *Due[A, E]) locked(ctx context.Context, claim ports.Claim, items []ports
 	var settled []uuid.UUID
 	asked := 0
 	for some := range slices.Chunk(items, probed) {
-		free, err := d.free(ctx, within(claim, some))
+		free, err := d.free(ctx, claim, some)
 		if err != nil {
 			return nil, err
 		}
@@ -124,28 +124,42 @@ func within[A, E any](claim ports.Claim, items []ports.Foreseen[A, E]) ports.Cla
 	return claim
 }
 
-// free claims what can be had of a range, and lets go of it at once.
-func (d *Due[A, E]) free(ctx context.Context, claim ports.Claim) (free []uuid.UUID, err error) {
+// free claims what can be had of some items, and lets go of it at once. An item whose rest is held, which
+// a claim would wait for, is none.
+func (d *Due[A, E]) free(ctx context.Context, claim ports.Claim, items []ports.Foreseen[A, E]) (free []uuid.UUID, err error) {
 	err = d.schema.db.rolledBack(ctx, func(tx pgx.Tx) error {
-		free, err = d.take(ctx, d.schema.in(tx), claim)
+		free, err = d.take(ctx, d.schema.in(rewriting{tx, impatiently}), within(claim, items))
 		return err
 	})
-	return free, err
+	switch {
+	case !lockNotAvailable(err):
+		return free, err
+	case len(items) == 1:
+		return nil, nil
+	}
+	free = nil
+	for i := range items {
+		one, err := d.free(ctx, claim, items[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		free = append(free, one...)
+	}
+	return free, nil
 }
 
 // take is the claim and no more: what it takes, orphans included.
 func (d *Due[A, E]) take(ctx context.Context, db dbtx, claim ports.Claim) ([]uuid.UUID, error) {
-	items, _, err := d.polled.claim(ctx, db, pageOf(claim))
+	items, rest, err := d.polled.claim(ctx, db, pageOf(claim))
+	if err == nil && rest != nil {
+		err = rest(ctx, db)
+	}
 	if err == nil && d.polled.orphans != nil {
 		var orphans []claimed[A]
 		orphans, err = d.polled.orphans(ctx, db, pageOf(claim))
 		items = append(items, orphans...)
 	}
-	taken := make([]uuid.UUID, len(items))
-	for i, item := range items {
-		taken[i] = item.id.Bytes
-	}
-	return taken, err
+	return each(items, func(c claimed[A]) uuid.UUID { return c.id.Bytes }), err
 }
 
 // heldBy finds out who holds an item: it waits for the item, for a moment.
@@ -182,5 +196,15 @@ var locking = regexp.MustCompile(`\sFOR (NO KEY UPDATE|UPDATE|SHARE)( OF \w+)?( 
 // withoutLocks has a statement lock nothing. Where it missed a lock, PostgreSQL would refuse it.
 func withoutLocks(statement string) string { return locking.ReplaceAllString(statement, "") }
 
+// impatiently has a statement fail where it would wait.
+func impatiently(statement string) string {
+	if strings.Contains(statement, skipLocked) {
+		return statement
+	}
+	return locking.ReplaceAllString(statement, "$0 NOWAIT")
+}
+
+const skipLocked = " SKIP LOCKED"
+
 // patiently has a statement wait for what it would pass over.
-func patiently(statement string) string { return strings.ReplaceAll(statement, " SKIP LOCKED", "") }
+func patiently(statement string) string { return strings.ReplaceAll(statement, skipLocked, "") }

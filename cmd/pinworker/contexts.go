@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/pin-platform/pinworker/adapters/postgres"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
@@ -62,11 +61,22 @@ func withContexts(
 // unless it is the only one.
 func (w *worker) current(ctx context.Context) error {
 	for _, c := range slices.Clone(w.contexts) {
-		if err := c.current(ctx); err != nil && !w.passOver(c, err) {
+		if err := c.answers(ctx); err != nil && !w.passOver(c, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// answers is current of a context whose database may be silent.
+func (c *boundedContext) answers(ctx context.Context) error {
+	asking, cancel := withPatience(ctx)
+	defer cancel()
+	err := c.current(asking)
+	if err != nil && asking.Err() != nil {
+		return fmt.Errorf("context %s: %w", c.name, context.Cause(asking))
+	}
+	return err
 }
 
 // passOver leaves a context out that has nothing to do with this database, if there is another one.
@@ -92,9 +102,6 @@ type unasked struct {
 	Error   string `json:"error"`
 }
 
-// reachable is for how long a database may take to answer before it counts as away.
-const reachable = 5 * time.Second
-
 // reach is current for whoever can do with some of the contexts: it leaves out those whose database
 // does not answer, unless none does.
 func (w *worker) reach(ctx context.Context) error {
@@ -103,13 +110,7 @@ func (w *worker) reach(ctx context.Context) error {
 	errs := make([]error, len(all))
 	var looks sync.WaitGroup
 	for i, c := range all {
-		looks.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, reachable, fmt.Errorf("no answer within %s", reachable))
-			defer cancel()
-			if errs[i] = c.current(ctx); ctx.Err() != nil {
-				errs[i] = fmt.Errorf("context %s: %w", c.name, context.Cause(ctx))
-			}
-		})
+		looks.Go(func() { errs[i] = c.answers(ctx) })
 	}
 	looks.Wait()
 	for i, c := range all {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,6 +87,25 @@ func TestCommands_AnswerFromTheContextsThatCanBeReachedAndSayWhichWereNotAsked(t
 	t.Setenv("PINWORKER_CONTEXTS_CRM_DATABASE_URL", nowhere)
 	if code, stdout, stderr := pinworker(t, "quarantine", "list"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "127.0.0.1") {
 		t.Errorf("exit %d, %s%s; want 1: nobody could be asked", code, stdout, stderr)
+	}
+}
+
+func TestCommands_ASilentDatabaseIsAwayInTime(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it accepts, and says nothing
+	t.Setenv("PINWORKER_DATABASE_URL", "postgres://worker@"+l.Addr().String()+"/pin?sslmode=disable")
+	defer func(was time.Duration) { patience = was }(patience)
+	patience = 50 * time.Millisecond
+	for _, args := range [][]string{
+		{"plan", "lead-expiration"}, {"run", "lead-expiration"}, {"explain", uuid.NewString()}, {"history", uuid.NewString()}, {"verify"}, {"backlog"},
+		{"quarantine", "list"}, {"quarantine", "retry", uuid.NewString()}, {"outbox", "parked"}, {"outbox", "release", uuid.NewString()},
+	} {
+		if code, stdout, stderr := pinworker(t, args...); code != exitFailed || stdout != "" || !strings.Contains(stderr, "no answer within 50ms") {
+			t.Errorf("%s: exit %d, %s%s; want 1, and for how long it was waited", args, code, stdout, stderr)
+		}
 	}
 }
 
