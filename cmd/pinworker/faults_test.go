@@ -105,7 +105,9 @@ func TestFaults_NothingIsLostAndEachSubjectKeepsItsOrder(t *testing.T) {
 
 // killWorker kills a worker at some moment of its rounds, or before its first one, and starts another.
 func killWorker(r *trial) {
-	r.write(400)
+	if r.waiting() < 2000 { // those that live so shortly on a busy machine may not keep up
+		r.write(400)
+	}
 	eventually(r.T, "it is in a round", func() bool {
 		_, lanes := r.connections()
 		return len(lanes) > 0 || r.waiting() == 0

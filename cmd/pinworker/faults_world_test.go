@@ -214,7 +214,7 @@ func (r *trial) connections() (all, lanes []int32) {
 func (r *trial) settled() {
 	r.Helper()
 	begin := time.Now()
-	eventually(r.T, "the outbox is empty", func() bool { return r.waiting() == 0 })
+	within(r.T, 5*time.Minute, "the outbox is empty", func() bool { return r.waiting() == 0 })
 	r.longest = max(r.longest, time.Since(begin))
 }
 
