@@ -167,7 +167,7 @@ func canBeFilled(s *services) error { return s.disk.unmounted }
 func fillDisk(r *trial) {
 	r.write(100)
 	r.moment(50 * time.Millisecond)
-	r.disk.resize(r.T, r.disk.used(r.T))
+	r.disk.fill(r.T)
 	var ended []int
 	eventually(r.T, "a broker ends for want of room", func() bool {
 		if r.waiting() < 500 {
@@ -183,7 +183,7 @@ func fillDisk(r *trial) {
 	})
 	r.see("times that brokers ended with ENOSPC", 1)
 	r.see("brokers that ended", len(ended))
-	r.disk.resize(r.T, diskSize)
+	r.disk.empty(r.T)
 	r.restart(1, 2, 3)
 	r.settled()
 }
