@@ -30,7 +30,7 @@ func benchRows(b *testing.B) int {
 }
 
 // benchStore is a database of many leads, with their streams, and as many reminders, without: one of 50
-// is due. The outbox has a backlog, and the quarantine its items.
+// is due. The outbox has a fifth as many messages, and the quarantine its items.
 func benchStore(b *testing.B) (url string, owner *pgx.Conn) {
 	b.Helper()
 	url = embeddedtest.Database(b)
@@ -62,6 +62,8 @@ func benchStore(b *testing.B) (url string, owner *pgx.Conn) {
 	exec("INSERT INTO crm.quarantine SELECT 'lead-expiration', id, tenant_id, 4, now(), now(), 'first', 'last', now() + interval '1 hour' FROM crm.leads WHERE expires_at < now() ORDER BY expires_at LIMIT 100")
 	exec("INSERT INTO crm.outbox_parked (topic, shard, id, key, uuid, created_at, payload, error, attempts, parked_at) SELECT $1, 0, n, 'k', gen_random_uuid(), now(), '', 'too large', 2, now() "+
 		"FROM generate_series(1, 100) AS n", published.TopicLeadExpired)
+	exec("INSERT INTO crm.outbox (topic, shard, key, uuid, payload) SELECT $1, n % 8, gen_random_uuid(), gen_random_uuid(), convert_to(repeat('x', 1000), 'UTF8') "+
+		"FROM generate_series(1, $2::integer) AS n", published.TopicLeadExpired, rows/5)
 	for _, table := range []string{"crm.leads", "crm.domain_events", "calendar.event_reminders", "calendar.calendar_events", "crm.quarantine"} {
 		exec("VACUUM (ANALYZE) " + table)
 	}
@@ -90,7 +92,7 @@ func BenchmarkCommands(b *testing.B) {
 			b.Fatalf("pinworker %s: exit %d: %s", strings.Join(args, " "), code, said.String())
 		}
 	}
-	page := min(500, benchRows(b)/50/40) // 10,000 messages of 5,000,000 leads
+	page := min(500, benchRows(b)/50/40) // 10,000 messages more, of 5,000,000 leads
 	command("run", "lead-expiration", "--set", "jobs.lead-expiration.max_batches_per_cycle=20", "--set", "jobs.lead-expiration.batch_size="+strconv.Itoa(page))
 	const due = " FROM crm.leads WHERE status = 'Active' AND expires_at < now() "
 	first := id("SELECT id" + due + "AND id NOT IN (SELECT item FROM crm.quarantine) ORDER BY expires_at, id LIMIT 1")
