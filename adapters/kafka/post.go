@@ -100,7 +100,10 @@ func (p Post) scan(
 	defer stream.Close() //nolint:errcheck // it has only read
 	for {
 		select {
-		case record := <-stream.Messages():
+		case record, open := <-stream.Messages():
+			if !open { // its retention has taken what was there
+				return where, errSilent
+			}
 			for _, h := range record.Headers {
 				if string(h.Key) == p.IDHeader && string(h.Value) == m.ID.String() {
 					return ports.Whereabouts{State: ports.Published, Since: record.Timestamp.UTC(), Partition: partition, Offset: record.Offset}, nil

@@ -48,13 +48,21 @@ func (e *PublishError) Attempts() int { return e.Sent }
 // Publisher is a message.Publisher that connects when it is first needed, so that a worker
 // may start while Kafka is away. It is safe for concurrent use.
 //
-// Kafka refuses a whole batch of records for one of them. So what is refused in company is sent
-// once more alone, by a client of its own: no other message waits for that, and what Publish says
-// is refused was refused alone.
+// Each topic has clients of its own: one client's messages all pass through one place, where those of a topic
+// that is missing, or slow, would keep the others waiting.
 type Publisher struct {
-	company *client
-	alone   *client
+	config         Config
+	company, alone *sarama.Config
+
+	mu     sync.Mutex
+	topics map[string]topicClients
+	closed bool
 }
+
+// topicClients publish to one topic. Kafka refuses a whole batch of records for one of them. So what is
+// refused in company is sent once more alone, by a client of its own: no other message waits for that, and
+// what is said to be refused was refused alone.
+type topicClients struct{ company, alone *client }
 
 var _ message.Publisher = (*Publisher)(nil)
 
@@ -66,18 +74,22 @@ func NewPublisher(config Config) (*Publisher, error) {
 		return nil, err
 	}
 	return &Publisher{
-		company: newClient(config, saramaConfig(config, secure)),
-		alone:   newClient(config, aloneConfig(config, secure)),
+		config: config, company: saramaConfig(config, secure), alone: aloneConfig(config, secure),
+		topics: make(map[string]topicClients),
 	}, nil
 }
 
 // Publish sends messages and returns once Kafka's in-sync replicas have all of them, or with
 // a *PublishError.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	to, err := p.to(topic)
+	if err != nil {
+		return err
+	}
 	for _, m := range messages {
-		err := p.company.publish(topic, m, 1)
+		err := to.company.publish(topic, m, 1)
 		if err != nil && Refused(err) {
-			err = p.alone.publish(topic, m, 2)
+			err = to.alone.publish(topic, m, 2)
 		}
 		if err != nil {
 			return err
@@ -86,13 +98,32 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
+func (p *Publisher) to(topic string) (topicClients, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, known := p.topics[topic]
+	switch {
+	case p.closed:
+		return to, &PublishError{Topic: topic, Err: notConnectedError{errClosed}}
+	case !known:
+		to = topicClients{newClient(p.config, p.company), newClient(p.config, p.alone)}
+		p.topics[topic] = to
+	}
+	return to, nil
+}
+
 // Close ends what waits for a connection and gives what is being sent a few seconds. It is
 // called once, last, after whatever publishes.
 func (p *Publisher) Close() error {
-	var both errgroup.Group
-	both.Go(p.company.close)
-	both.Go(p.alone.close)
-	return both.Wait()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	var all errgroup.Group
+	for _, clients := range p.topics { // nobody adds to them any more
+		all.Go(clients.company.close)
+		all.Go(clients.alone.close)
+	}
+	return all.Wait()
 }
 
 // client is a connection to Kafka that is made when it is first needed.
@@ -195,9 +226,9 @@ func (c *client) connect(a *attempt) {
 	connected, err := watermillkafka.NewPublisher(watermillkafka.PublisherConfig{
 		Brokers:               c.config.Brokers,
 		OverwriteSaramaConfig: c.sarama,
-		Marshaler: watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
+		Marshaler: marshaler{watermillkafka.NewWithPartitioningMarshaler(func(_ string, m *message.Message) (string, error) {
 			return m.Metadata.Get(c.config.KeyHeader), nil
-		}),
+		})},
 	}, c.config.Log)
 	if err != nil {
 		const pause = time.Second
@@ -212,6 +243,18 @@ func (c *client) connect(a *attempt) {
 	default:
 		c.connected = connected
 	}
+}
+
+// marshaler tells by type that no record can be made of a message.
+type marshaler struct{ watermillkafka.Marshaler }
+
+// Marshal implements watermillkafka.Marshaler.
+func (m marshaler) Marshal(topic string, of *message.Message) (*sarama.ProducerMessage, error) {
+	record, err := m.Marshaler.Marshal(topic, of)
+	if err != nil {
+		return nil, notARecordError{err}
+	}
+	return record, nil
 }
 
 type dialer func(network, address string) (net.Conn, error)

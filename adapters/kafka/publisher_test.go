@@ -12,13 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
@@ -151,7 +151,7 @@ func TestPublisher_TellsARefusedMessageFromAnOutage(t *testing.T) {
 // Each message is so large that the topic takes it alone, and none in company; one is too large even so.
 func TestPublisher_WhatItRefusesWasRefusedAlone(t *testing.T) {
 	broker := start(t)
-	limit(t, broker, 1000)
+	embeddedtest.LimitBatches(t, broker, topic, 1000)
 	p := newPublisher(t, broker.Brokers()...)
 	incompressible := func(size int) string {
 		text := make([]byte, size)
@@ -184,31 +184,28 @@ func TestPublisher_WhatItRefusesWasRefusedAlone(t *testing.T) {
 	}
 }
 
-// limit sets the size of the batches that the topic takes, and waits until the broker knows.
-func limit(t *testing.T, broker embeddedtest.Broker, size int) {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
-	if err != nil {
-		t.Fatal(err)
+// One client's messages all pass through one place, and there each of a topic that is missing is waited for.
+func TestPublisher_ATopicThatIsMissingDelaysNoOther(t *testing.T) {
+	broker := start(t)
+	p := newPublisher(t, broker.Brokers()...)
+	const many = 2000
+	var all sync.WaitGroup
+	var lost atomic.Int32
+	for range many {
+		all.Go(func() {
+			if err := p.Publish("pin.crm.missing.v1", newMessage(uuid.NewString(), "")); err == nil || kafka.Refused(err) {
+				t.Errorf("of a topic that is not there: %v; want it to be tried again", err)
+			}
+			lost.Add(1)
+		})
 	}
-	defer client.Close()
-	admin, value := kadm.NewClient(client), strconv.Itoa(size)
-	altered, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
-	if err == nil {
-		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	if err := p.Publish(topic, newMessage("key", "sound")); err != nil {
+		t.Error(err)
 	}
-	if err != nil {
-		t.Fatal(err)
+	if n := lost.Load(); n == many {
+		t.Error("the sound topic's message came after all of the missing one's")
 	}
-	for {
-		configs, err := admin.DescribeTopicConfigs(t.Context(), topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.ContainsFunc(configs[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == value }) {
-			return
-		}
-	}
+	all.Wait()
 }
 
 func TestPublisher_ConnectsOnceKafkaIsThere(t *testing.T) {

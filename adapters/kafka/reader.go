@@ -173,7 +173,10 @@ func readPartition(
 	records := make([]Record, 0, end-from)
 	for {
 		select {
-		case m := <-stream.Messages():
+		case m, open := <-stream.Messages():
+			if !open { // its retention has taken what was there
+				return nil, errSilent
+			}
 			record := Record{
 				Topic: topic, Partition: partition, Offset: m.Offset, Key: string(m.Key), Value: m.Value,
 				Headers: make(map[string]string, len(m.Headers)),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/kafka"
 )
 
@@ -110,7 +111,7 @@ func TestDescribe_SaysWhyItsTimeWasUp(t *testing.T) {
 
 func TestDescribe_TellsHowATopicIsSet(t *testing.T) {
 	broker := start(t)
-	limit(t, broker, 5000)
+	embeddedtest.LimitBatches(t, broker, topic, 5000)
 	cluster, err := kafka.Describe(t.Context(), kafka.Config{Brokers: broker.Brokers(), ClientID: "test"}, topic, "pin.crm.unheard-of.v1")
 	if err != nil || cluster.Brokers != 1 || len(cluster.Topics) != 2 {
 		t.Fatalf("%+v, %v; want two topics and one broker", cluster, err)

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,8 +63,12 @@ func TestRefused_EveryCodeThatTheClientKnows(t *testing.T) {
 		"ErrInvalidMessageSize": true, "ErrMessageSizeTooLarge": true, "ErrMessageSetSizeTooLarge": true,
 		"ErrUnsupportedForMessageFormat": true, "ErrInvalidRecord": true,
 	}
-	for name, code := range codes(t) {
+	known := codes(t)
+	for name, code := range known {
 		t.Run(name, func(t *testing.T) {
+			if _, is := permanent[code]; is == slices.Contains(transient, code) {
+				t.Errorf("%s (%d) is to be one of permanent and transient", name, code)
+			}
 			for how, err := range map[string]error{
 				"itself": code, "wrapped": fmt.Errorf("produce: %w", code),
 			} {
@@ -73,6 +78,9 @@ func TestRefused_EveryCodeThatTheClientKnows(t *testing.T) {
 				}
 			}
 		})
+	}
+	if n := len(permanent) + len(transient); n != len(known) {
+		t.Errorf("%d codes have a verdict; the client knows %d", n, len(known))
 	}
 }
 
@@ -84,6 +92,8 @@ func TestRefused_WhatIsNoCode(t *testing.T) {
 	}{
 		{"an envelope that cannot be opened", errors.New("cannot unmarshal"), true},
 		{"a message that the client does not send for its size", &PublishError{Topic: "t", Err: sarama.ConfigurationError("larger than Producer.MaxMessageBytes")}, true},
+		{"a message that the client cannot encode", &PublishError{Topic: "t", Err: sarama.PacketEncodingError{Info: "too long"}}, true},
+		{"a message that is no record", &PublishError{Topic: "t", Err: notARecordError{errors.New("reserved")}}, true},
 		{"a client that is set up wrongly", &PublishError{Topic: "t", Err: notConnectedError{sarama.ConfigurationError("TLS without a certificate")}}, false},
 		{"a code that nobody knows", &PublishError{Topic: "t", Err: sarama.KError(4711)}, false},
 		{"no broker", &PublishError{Topic: "t", Err: sarama.ErrOutOfBrokers}, false},

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -18,9 +19,13 @@ type laneState struct {
 	held    []string  // keys whose messages Kafka does not take for now
 	retryAt time.Time // when one of them is tried again
 	backoff *backoff.ExponentialBackOff
+	alone   time.Time // when nothing was found behind a key that has more than its share
 }
 
 func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }
+
+// waits says that its worker waits for those of other lanes: a sign of life is theirs to give.
+func (s *laneState) waits() { s.progress.Store(math.MaxInt64) }
 
 // try lets one of the keys that are held go, where it is time to see whether Kafka takes it.
 func (s *laneState) try() (key string, ok bool) {

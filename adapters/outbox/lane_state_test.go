@@ -38,6 +38,10 @@ func TestStalled_TellsALookOrALaneThatHangs(t *testing.T) {
 		if err := r.Stalled(); err == nil || !strings.Contains(err.Error(), "lane pin.crm.lead-expired.v1/3") {
 			t.Errorf("error %v", err)
 		}
+		state.waits()
+		if err := r.Stalled(); err != nil {
+			t.Errorf("a lane that waits for others: %v", err)
+		}
 		r.end(state, 0)
 		if err := r.Stalled(); err != nil {
 			t.Errorf("a lane that nobody works on: %v", err)

@@ -92,7 +92,11 @@ const statementTimeout = 30 * time.Second
 // index: plans outlive an outbox that was empty when they were made.
 var beginRound = fmt.Sprintf("begin isolation level read committed; set local statement_timeout = %d; "+
 	"set local idle_in_transaction_session_timeout = %d; set local enable_seqscan = off",
-	statementTimeout.Milliseconds(), (10 * time.Minute).Milliseconds())
+	statementTimeout.Milliseconds(), roundTimeout.Milliseconds())
+
+// roundTimeout is how long a round is idle at most, and a little more: after that the database frees the lane
+// of a host that has vanished.
+const roundTimeout = sendFor + ackDeadline + statementTimeout
 
 func (q lanes) begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
@@ -105,9 +109,9 @@ func (q lanes) begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 // end commits a round, which gives the lane up: also where it failed, because what it deleted was
-// acked. It does not depend on the round's context, which may have ended.
-func (q lanes) end(tx pgx.Tx) error {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+// acked.
+func (q lanes) end(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	err := tx.Commit(ctx)
 	switch {
@@ -148,14 +152,23 @@ func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
 	return locked, nil
 }
 
+// pageBytes is where a page of large messages ends, before it has all that it may.
+const pageBytes = 2 << 20
+
 // read returns a lane's messages behind an id, in order, without those of some keys.
 func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, after int64, without []string, limit int) ([]row, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	rows, err := tx.Query(ctx, `
-		SELECT id, key, uuid, payload FROM `+q.table.name()+`
-		WHERE topic = $1 AND shard = $2 AND id > $3 AND key <> ALL ($4)
-		ORDER BY id LIMIT $5`, l.topic, l.shard, after, without, limit)
+		SELECT id, key, uuid, payload FROM (
+			SELECT id, key, uuid, payload, sum(octet_length(payload)) OVER (ORDER BY id) - octet_length(payload) AS before
+			FROM (
+				SELECT id, key, uuid, payload FROM `+q.table.name()+`
+				WHERE topic = $1 AND shard = $2 AND id > $3 AND key <> ALL ($4)
+				ORDER BY id LIMIT $5
+			) AS page
+		) AS measured
+		WHERE before < $6 ORDER BY id`, l.topic, l.shard, after, without, limit, pageBytes)
 	if err == nil {
 		var found []row
 		found, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (w row, err error) {
@@ -171,7 +184,7 @@ func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, after int64, without
 // remove deletes what was acked, and returns for how long each had been due, by the database's clock,
 // where it had come due at all.
 func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout) // it was acked, whatever comes
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// The bounds: the planner may take all of the lane for less than so many ids, and pass over its dead rows.
 	rows, err := tx.Query(ctx, "DELETE FROM "+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = ANY ($3) AND id BETWEEN $4 AND $5
@@ -194,16 +207,19 @@ func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]ti
 
 // park takes a message that Kafka refuses for good out of its key's way.
 func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := tx.Exec(ctx, `
+	err := pgx.BeginFunc(ctx, tx, func(own pgx.Tx) error { // what fails takes nothing else with it
+		_, err := own.Exec(ctx, `
 		WITH refused AS (
 			DELETE FROM `+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = $3
 			RETURNING topic, shard, id, key, uuid, created_at, payload, due_at
 		)
 		INSERT INTO `+q.table.parked()+` (topic, shard, id, key, uuid, created_at, payload, due_at, error, attempts, parked_at)
 		SELECT topic, shard, id, key, uuid, created_at, payload, due_at, $4, $5, now() FROM refused`,
-		l.topic, l.shard, id, why.Error(), attempts(why))
+			l.topic, l.shard, id, why.Error(), attempts(why))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("park message %d of lane %s: %w", id, l, err)
 	}

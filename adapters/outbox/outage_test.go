@@ -149,6 +149,24 @@ func TestRelay_SendsNothingWhileTheDatabaseIsReadOnly(t *testing.T) {
 	w.eventually("its end is told", func() bool { return w.log.count("goes on") > 0 })
 }
 
+// A fault of ours is no word of Kafka's.
+func TestRelay_APanicParksNothing(t *testing.T) {
+	w := newWorld(t)
+	bad, sound := about(1, 1), about(2, 1)
+	w.inOneLane(bad, sound)
+	p := &publisher{answer: func(m *message.Message, attempt int) error {
+		if m.UUID == bad.ID.String() && attempt < 3 {
+			panic("a bug")
+		}
+		return nil
+	}}
+	w.relay(p, time.Second)
+	w.empty()
+	if n := p.attempts(sound); n != 1 || len(w.onList()) > 0 {
+		t.Errorf("the sound one was sent %d times, %v are parked; want once, and none", n, w.onList())
+	}
+}
+
 // inOneLane writes messages into a lane of their own.
 func (w *world) inOneLane(messages ...ports.Message) {
 	w.Helper()

@@ -31,7 +31,7 @@ func ListParked(ctx context.Context, pool *pgxpool.Pool, table Table) ([]Parked,
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	rows, err := pool.Query(ctx, `SELECT topic, key, uuid, created_at, parked_at, error, attempts, length(payload)
-		FROM `+table.parked()+` WHERE discarded_at IS NULL ORDER BY parked_at, topic, shard, id`)
+		FROM `+table.parked()+` WHERE discarded_at IS NULL ORDER BY parked_at, place`)
 	if err == nil {
 		var list []Parked
 		list, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (p Parked, err error) {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/ports"
 )
@@ -79,11 +82,13 @@ func TestRelay_TellsWhatWatermillTellsAndNothingOfAPayload(t *testing.T) {
 func TestRelay_OneOversizeAmong999SoundOnesIsParkedAlone(t *testing.T) {
 	w := newWorld(t)
 	broker := w.kafka(0)
+	embeddedtest.LimitBatches(t, broker, topic, 10_000)
 	batch := make([]ports.Message, 1000)
 	for key := range batch {
 		batch[key] = about(key, 1)
 	}
-	batch[500].Payload = make([]byte, 2<<20)
+	batch[500].Payload = make([]byte, 20_000)
+	rand.Read(batch[500].Payload) // which cannot be compressed
 	w.write(t.Context(), batch...)
 	w.relay(w.publisher(broker.Brokers()), time.Second)
 	w.empty()
@@ -92,6 +97,97 @@ func TestRelay_OneOversizeAmong999SoundOnesIsParkedAlone(t *testing.T) {
 	}
 	if records := w.read(broker); len(records) != 999 {
 		t.Errorf("%d records; want 999", len(records))
+	}
+}
+
+// The row is in the outbox or is parked, and never both: one statement's end is no commit.
+func TestRelay_AParkedMessageLeavesTheOutboxInOneTransaction(t *testing.T) {
+	at := &afterStatement{part: `INSERT INTO "crm"."outbox_parked"`}
+	w := newTracedWorld(t, at)
+	kept := make(chan int, 1)
+	at.do = func(conn *pgx.Conn) {
+		w.kill(conn)
+		kept <- len(w.onList())
+	}
+	w.write(t.Context(), about(1, 1))
+	w.relay(&publisher{answer: func(*message.Message, int) error { return errRefused }}, time.Second)
+	if n := <-kept; n != 0 {
+		t.Error("it is parked, and its transaction was not committed")
+	}
+	w.eventually("it is parked by another round", func() bool { return len(w.onList()) == 1 })
+	w.empty()
+	if _, parked := w.told(); parked != 1 {
+		t.Errorf("told %d times that it is parked; want once", parked)
+	}
+}
+
+// What cannot be parked holds up its key; what was sent beside it is not sent again.
+func TestRelay_WhatCannotBeParkedWaitsAndNothingElseDoes(t *testing.T) {
+	w := newWorld(t)
+	change := func(statement string) {
+		t.Helper()
+		if _, err := w.owner.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused, later, sound := about(1, 1), about(1, 2), about(2, 1)
+	w.inOneLane(refused, later, sound)
+	change("ALTER TABLE crm.outbox_parked ADD CONSTRAINT no_more CHECK (false)")
+	p := &publisher{answer: func(m *message.Message, _ int) error {
+		if m.UUID == refused.ID.String() {
+			return errRefused
+		}
+		return nil
+	}}
+	w.relay(p, time.Second)
+	w.eventually("it was tried twice", func() bool { return p.attempts(refused) > 1 })
+	if n, m := p.attempts(sound), p.attempts(later); n != 1 || m != 0 {
+		t.Errorf("the sound one was sent %d times, the key's next one %d; want once, and not before the first is parked", n, m)
+	}
+	change("ALTER TABLE crm.outbox_parked DROP CONSTRAINT no_more")
+	w.empty()
+	if got := w.onList(); !slices.Equal(got, []uuid.UUID{refused.ID}) {
+		t.Errorf("parked %v; want %s", got, refused.ID)
+	}
+}
+
+// What was discarded is kept, and ids begin again after some restores.
+func TestRelay_ParksWhatHasTheIdOfADiscardedOne(t *testing.T) {
+	w := newWorld(t)
+	w.relay(&publisher{answer: func(*message.Message, int) error { return errRefused }}, time.Second)
+	for i := range 2 {
+		m := about(1, i+1)
+		w.write(t.Context(), m)
+		w.eventually("it is parked", func() bool { return slices.Equal(w.onList(), []uuid.UUID{m.ID}) })
+		if err := outbox.Discard(t.Context(), w.pool, table, m.ID, "superseded"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.owner.Exec(t.Context(), "ALTER TABLE crm.outbox ALTER COLUMN id RESTART"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An envelope of somebody else's may hold a message for another topic, or one without an id of its own.
+func TestRelay_ParksAnEnvelopeThatIsNotItsRows(t *testing.T) {
+	for name, change := range map[string][2]string{
+		"another topic":   {topic, "pin.crm.lead-won.v1"},
+		"another message": {about(1, 1).ID.String(), about(1, 2).ID.String()},
+		"another key":     {`"` + outbox.HeaderPartitionKey + `":"`, `"` + outbox.HeaderPartitionKey + `":"another`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.write(t.Context(), about(1, 1))
+			if _, err := w.owner.Exec(t.Context(), "UPDATE crm.outbox SET payload = convert_to(replace(convert_from(payload, 'UTF8'), $1, $2), 'UTF8')", change[0], change[1]); err != nil {
+				t.Fatal(err)
+			}
+			p := &publisher{answer: func(*message.Message, int) error { return nil }}
+			w.relay(p, time.Second)
+			w.eventually("it is parked", func() bool { return len(w.onList()) == 1 })
+			if len(p.sent) > 0 {
+				t.Errorf("sent %v", p.sent)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -52,17 +53,13 @@ type Relay struct {
 	wake     chan struct{}
 	outgoing *subscriber
 	floors   *floors
-	slots    chan struct{} // rounds at once, each with a connection
-	lastLook atomic.Int64  // UnixNano; 0 before the first
+	slots    *slots
+	lastLook atomic.Int64 // UnixNano; 0 before the first
 
 	mu      sync.Mutex
 	state   map[lane]*laneState
 	failing map[string]map[lane]bool // by topic, "" for the database: the lanes that an outage holds up
 }
-
-// rounds is how many lanes a relay works on at once: as many connections does it need, and
-// one more to look, or two under an old snapshot.
-const rounds = Shards
 
 // NewRelay returns the relay of an outbox. The publisher stays the caller's to close, after
 // Run has returned.
@@ -78,7 +75,7 @@ func NewRelay(
 		wake:      make(chan struct{}, 1),
 		outgoing:  &subscriber{messages: make(chan *message.Message)},
 		floors:    newFloors(),
-		slots:     make(chan struct{}, rounds),
+		slots:     newSlots(),
 		state:     make(map[lane]*laneState),
 		failing:   make(map[string]map[lane]bool),
 	}
@@ -119,7 +116,7 @@ func (r *Relay) Stalled() error {
 // grace, deletes what was acked, and returns. Outages of the database or of Kafka do not end
 // it; it returns an error only where Watermill cannot be set up.
 func (r *Relay) Run(ctx context.Context) error {
-	forward, err := forwarder.NewForwarder(r.outgoing, r.publisher, NewWatermillLogger(r.log), forwarder.Config{
+	forward, err := forwarder.NewForwarder(r.outgoing, addressed{r.publisher}, NewWatermillLogger(r.log), forwarder.Config{
 		ForwarderTopic: forwarderTopic,
 		Middlewares:    []message.HandlerMiddleware{answerBack},
 		CloseTimeout:   time.Second, // by then the rounds have ended, or used the grace up
@@ -221,6 +218,7 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 		floor := r.floors.of(l)
 		done, err := r.turn(ctx, l, floor, state)
 		if ctx.Err() != nil {
+			r.part(l, done, err)
 			return
 		}
 		r.report("", l, err)
@@ -253,14 +251,21 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 
 // turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
 func (r *Relay) turn(ctx context.Context, l lane, floor int64, state *laneState) (outcome, error) {
-	select {
-	case <-ctx.Done():
+	state.waits()
+	if !r.slots.acquire(ctx, l.topic) {
 		return outcome{}, nil
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
 	}
+	defer r.slots.release(l.topic)
 	state.progressed()
 	return r.round(ctx, l, floor, state)
+}
+
+// part tells of what a stop leaves behind: what Kafka may have, and the outbox has as well.
+func (r *Relay) part(l lane, done outcome, err error) {
+	if err = errors.Join(err, done.outage); err != nil {
+		r.log.Warn("outbox relay stops before all that it has sent is known to have arrived: that will be sent again",
+			"lane", l.String(), "keys", len(done.failed), "error", err)
+	}
 }
 
 // report logs an outage when it begins and when it is over: once for a topic, or for the database (""),

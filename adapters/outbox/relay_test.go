@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
@@ -81,7 +82,7 @@ func TestRelay_PublishesAllOnceAndInOrderForEachKey(t *testing.T) {
 
 func TestRelay_AHotKeyNeitherLosesItsOrderNorHoldsOthersBack(t *testing.T) {
 	w := newWorld(t)
-	const hot = 2000
+	const hot = 10_000
 	batch := make([]ports.Message, hot)
 	for i := range batch {
 		batch[i] = about(0, i+1)
@@ -122,6 +123,66 @@ func TestRelay_AHotKeyNeitherLosesItsOrderNorHoldsOthersBack(t *testing.T) {
 		t.Errorf("%d of the hot key; want %d", last, hot)
 	}
 	mu.Unlock()
+}
+
+// to returns a message about a key for a topic.
+func to(topic string, key int) ports.Message {
+	m := about(key, 1)
+	m.Topic = topic
+	return m
+}
+
+func TestRelay_ATopicThatHangsOrIsFloodedDelaysNoOther(t *testing.T) {
+	const flood, hanging = 100_000, 64
+	w := newWorld(t)
+	never, sound := make(chan struct{}), make(chan int, 1)
+	t.Cleanup(func() { close(never) })
+	relay, _, _ := w.relayWith(&publisher{answer: func(m *message.Message, _ int) error {
+		switch m.Metadata.Get("ce_type") {
+		case "hangs":
+			<-never
+		case "sound":
+			sound <- len(w.waiting())
+		}
+		return nil
+	}}, outbox.RelayConfig{BatchSize: 500, PollInterval: 50 * time.Millisecond, ShutdownGrace: time.Millisecond})
+	var batch []ports.Message
+	for key := range hanging {
+		batch = append(batch, to("hangs", key))
+	}
+	w.write(t.Context(), batch...)
+	for done := 0; done < flood; done += len(batch) {
+		batch = batch[:0]
+		for key := range 10_000 {
+			m := to("flooded", key)
+			m.ID = uuid.New()
+			batch = append(batch, m)
+		}
+		w.write(t.Context(), batch...)
+	}
+	w.write(t.Context(), to("sound", 1))
+	relay.Wake()
+	if waiting := <-sound; waiting < 1000 {
+		t.Errorf("%d keys wait beside the sound topic's message; want most of what was before it", waiting)
+	}
+}
+
+// A page is held in memory, with what is made of it.
+func TestRelay_APageOfLargeMessagesIsCut(t *testing.T) {
+	w := newWorld(t)
+	var large []ports.Message
+	for key := range 10 {
+		m := about(key, 1)
+		m.Payload = make([]byte, 700<<10) // 933 KiB in its envelope
+		large = append(large, m)
+	}
+	w.inOneLane(large...)
+	w.relay(&publisher{answer: func(*message.Message, int) error { return nil }}, time.Second)
+	w.empty()
+	w.eventually("all is told", func() bool { n, _ := w.told(); return n == len(large) })
+	if w.most != 3 {
+		t.Errorf("a round sent %d; want 3, which are more than 2 MiB", w.most)
+	}
 }
 
 func TestRelay_TellsForHowLongAMessageHasBeenDue(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 type outcome struct {
 	read    int
 	acked   []int64
-	refused map[*row]error // for good
-	failed  []string       // the keys of what an outage stopped
+	lags    []time.Duration // for how long what was acked had been due
+	refused map[*row]error  // for good
+	failed  []string        // the keys of what an outage stopped
 	outage  error
 	through int64 // up to this id all of the lane is gone, from where the round began on; 0 where that is not known
 }
@@ -39,58 +40,103 @@ func (o outcome) before(rows []row) int64 {
 	return math.MaxInt64
 }
 
-// round locks a lane, sends its first messages behind a floor, and deletes those that were acked, also where an outage
-// stopped others. The error is the database's.
+// round locks a lane, sends its first messages behind a floor, and deletes those that were acked, also where
+// an outage stopped others. The error is the database's.
 //
-// It goes on after ctx has ended for as long as the grace allows, with what is in flight.
-func (r *Relay) round(ctx context.Context, l lane, floor int64, state *laneState) (done outcome, err error) {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// After ctx has ended it goes on with what is in flight, for as long as the grace allows, and then has a
+// few seconds to delete what was acked.
+func (r *Relay) round(ctx context.Context, l lane, floor int64, state *laneState) (outcome, error) {
+	work, cancel := outlive(ctx, r.config.ShutdownGrace)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.config.ShutdownGrace, cancel) })()
+	settle, cancel := outlive(ctx, r.config.ShutdownGrace+settleFor)
+	defer cancel()
 
 	tx, err := r.lanes.begin(work)
 	if err != nil {
 		return outcome{}, err
 	}
-	defer func() { err = errors.Join(err, r.lanes.end(tx)) }()
-	locked, err := r.lanes.lock(work, tx, l)
-	if err != nil || !locked {
-		return outcome{}, err
+	done, err := r.carry(ctx, work, settle, tx, l, floor, state)
+	if err := errors.Join(err, r.lanes.end(settle, tx)); err != nil {
+		return done, err
 	}
-	rows, through, err := r.take(work, tx, l, floor, state.held)
-	if err != nil || len(rows) == 0 {
-		return outcome{}, err
-	}
-	done = r.send(ctx, work, rows, state)
-	done.through = min(through, done.before(rows))
 	for row, why := range done.refused {
-		if err := r.lanes.park(work, tx, l, row.id, why); err != nil {
-			return done, err
-		}
 		r.observer.Parked(l.topic)
 		r.log.Error("outbox message is parked: Kafka refuses it for good", "topic", l.topic,
 			"message", uuid.UUID(row.uuid), "key", row.key, "error", why)
 	}
 	if len(done.acked) > 0 {
-		lags, err := r.lanes.remove(work, tx, l, done.acked)
-		if err != nil {
-			return done, err
-		}
-		r.observer.Published(l.topic, len(done.acked), lags)
+		r.observer.Published(l.topic, len(done.acked), done.lags)
 	}
 	return done, nil
 }
 
-// keyShare is how many messages of one key a round sends at most: one after the other, while those
-// of other keys go side by side.
-const keyShare = 20
+const (
+	// sendFor is how long a round begins to send messages. What it has sent by then it waits for.
+	sendFor = 30 * time.Second
+	// settleFor is what a stop adds to its grace, where the database is slow to take what was done.
+	settleFor = 5 * time.Second
+)
+
+// outlive returns a context that ends some time after another one.
+func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
+	return late, func() {
+		stop()
+		cancel()
+	}
+}
+
+// carry is what a round does within its transaction.
+func (r *Relay) carry(ctx, work, settle context.Context, tx pgx.Tx, l lane, floor int64, state *laneState) (done outcome, err error) {
+	locked, err := r.lanes.lock(work, tx, l)
+	if err != nil || !locked {
+		return outcome{}, err
+	}
+	rows, through, err := r.take(work, tx, l, floor, state)
+	if err != nil || len(rows) == 0 || ctx.Err() != nil {
+		return outcome{}, err
+	}
+	sending, cancel := context.WithTimeout(ctx, sendFor)
+	defer cancel()
+	done = r.send(sending, work, l, rows, state)
+	if len(done.acked) > 0 {
+		if done.lags, err = r.lanes.remove(settle, tx, l, done.acked); err != nil {
+			return done, err
+		}
+	}
+	for row, why := range done.refused {
+		err := r.lanes.park(settle, tx, l, row.id, why)
+		switch {
+		case err != nil && tx.Conn().IsClosed():
+			return done, err
+		case err != nil: // it stays, and its key with it
+			delete(done.refused, row)
+			done.failed, done.outage = append(done.failed, row.key), errors.Join(done.outage, err)
+		}
+	}
+	done.through = min(through, done.before(rows))
+	return done, nil
+}
+
+const (
+	// keyShare is how many messages of one key a round sends at most: one after the other, while those
+	// of other keys go side by side. A key that was found to be alone in its lane has more.
+	keyShare, aloneShare = 20, 100
+	// aloneFor is how long it is not looked for others again, which would cost as much as the key has messages.
+	aloneFor = time.Second
+)
 
 // take reads what a round sends, behind a floor, and without the keys that are held; and up to which id that
-// is all there is. A key that has more than its share does
-// not fill the round: what lies behind its messages is read on, without it.
-func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, held []string) (rows []row, through int64, err error) {
+// is all there is. A key that has more than its share does not fill the round: what lies behind its messages
+// is read on, without it.
+func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, state *laneState) (rows []row, through int64, err error) {
 	rows = make([]row, 0, r.config.BatchSize)
-	shares, full := make(map[string]int), append([]string{}, held...) // not nil: to SQL that is unknown
+	shares, full := make(map[string]int), append([]string{}, state.held...) // not nil: to SQL that is unknown
+	share, alone := keyShare, time.Since(state.alone) < aloneFor
+	if alone {
+		share = aloneShare
+	}
 	after, left := floor, int64(0)
 	for len(rows) < r.config.BatchSize {
 		limit := r.config.BatchSize - len(rows)
@@ -102,22 +148,25 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, held [
 		for _, row := range page {
 			after = row.id
 			switch shares[row.key]++; {
-			case shares[row.key] <= keyShare:
+			case shares[row.key] <= share:
 				rows = append(rows, row)
 				continue
-			case shares[row.key] == keyShare+1:
+			case shares[row.key] == share+1:
 				full, crowded = append(full, row.key), true
 			}
 			if left == 0 {
 				left = row.id
 			}
 		}
-		if len(page) < limit || !crowded {
+		if left > 0 && len(page) == 0 {
+			state.alone = time.Now()
+		}
+		if len(page) < limit || !crowded || alone {
 			break
 		}
 	}
 	switch {
-	case len(held) > 0: // theirs may lie anywhere
+	case len(state.held) > 0: // theirs may lie anywhere
 		return rows, 0, nil
 	case left > 0:
 		return rows, left - 1, nil
@@ -125,9 +174,9 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, held [
 	return rows, after, nil
 }
 
-// send emits messages, one in flight a key, and waits for all that it emitted. An outage ends the key
-// that it stops.
-func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) outcome {
+// send emits messages until ctx has ended, one in flight a key, and waits for all that it emitted. An outage
+// ends the key that it stops.
+func (r *Relay) send(ctx, work context.Context, l lane, rows []row, state *laneState) outcome {
 	done := outcome{read: len(rows), refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
 	heads := make([]*row, 0, len(rows))
@@ -140,11 +189,13 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) ou
 	}
 
 	f := flight{
-		outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool),
+		lane: l, outgoing: r.outgoing, answers: make(chan answer, len(rows)), flying: make(map[*row]bool),
 		progress: state.progressed,
 	}
 	for _, head := range heads {
-		f.emit(work, head)
+		if ctx.Err() == nil {
+			f.emit(work, head)
+		}
 	}
 	for len(f.flying) > 0 {
 		w, err := f.wait(work)
@@ -170,13 +221,15 @@ func (r *Relay) send(ctx, work context.Context, rows []row, state *laneState) ou
 	return done
 }
 
-// refused reports whether an answer is about the message itself. What never got an answer is not.
+// refused reports whether an answer is about the message itself. What never got an answer is not, nor is
+// what a fault of ours says.
 func (r *Relay) refused(err error) bool {
-	return !errors.Is(err, errNoAnswer) && !errors.Is(err, context.Canceled) && r.config.Refused(err)
+	return !errors.Is(err, errNoAnswer) && !errors.Is(err, errPanicked) && !errors.Is(err, context.Canceled) && r.config.Refused(err)
 }
 
 // flight is what is under way between a round and the forwarder's handler.
 type flight struct {
+	lane     lane
 	outgoing *subscriber
 	answers  chan answer
 	flying   map[*row]bool
@@ -196,7 +249,7 @@ var errNoAnswer = fmt.Errorf("no answer from Kafka's client within %s", ackDeadl
 
 func (f *flight) emit(work context.Context, w *row) {
 	m := message.NewMessageWithContext(
-		context.WithValue(work, answerKey{}, func(err error) { f.answers <- answer{w, err} }),
+		context.WithValue(work, deliveryKey{}, delivery{f.lane.topic, w, f.answers}),
 		uuid.UUID(w.uuid).String(), w.payload,
 	)
 	f.flying[w] = true
@@ -209,35 +262,74 @@ func (f *flight) emit(work context.Context, w *row) {
 	}
 }
 
-// wait returns the next answer, or no row and why there will be none.
+// wait returns the next answer, or no row and why there will be none. Answers that are there already come
+// first.
 func (f *flight) wait(work context.Context) (*row, error) {
+	var err error
 	select {
 	case a := <-f.answers:
-		f.progress()
-		delete(f.flying, a.row)
-		return a.row, a.err
+		return f.landed(a)
 	case <-work.Done():
-		return nil, work.Err()
+		err = work.Err()
 	case <-time.After(ackDeadline):
-		return nil, errNoAnswer
+		err = errNoAnswer
+	}
+	select {
+	case a := <-f.answers:
+		return f.landed(a)
+	default:
+		return nil, err
 	}
 }
 
-type answerKey struct{}
+func (f *flight) landed(a answer) (*row, error) {
+	f.progress()
+	delete(f.flying, a.row)
+	return a.row, a.err
+}
+
+// delivery goes with a message, in its context.
+type delivery struct {
+	topic   string
+	row     *row
+	answers chan<- answer
+}
+
+type deliveryKey struct{}
+
+var errPanicked = errors.New("the forwarder panicked")
 
 // answerBack brings a message's error back to its round. Watermill's ack and nack carry none, but
 // a middleware sees the error and the outer message, whose context the round made.
 func answerBack(next message.HandlerFunc) message.HandlerFunc {
 	return func(m *message.Message) (_ []*message.Message, _ error) {
-		answer, ok := m.Context().Value(answerKey{}).(func(error))
+		d, ok := m.Context().Value(deliveryKey{}).(delivery)
 		if !ok {
 			return nil, errors.New("a message came past the relay")
 		}
-		err := fmt.Errorf("the forwarder panicked on message %s", m.UUID)
-		defer func() { answer(err) }()
+		err := fmt.Errorf("%w on message %s", errPanicked, m.UUID)
+		defer func() { d.answers <- answer{d.row, err} }()
 		_, err = next(m)
 		return nil, nil // the round decides
 	}
+}
+
+// addressed publishes what the forwarder took out of an envelope, if it is the row's message: an envelope that
+// somebody else wrote may lead to another topic, or hold a message that no consumer could tell from others.
+type addressed struct{ message.Publisher }
+
+// Publish implements message.Publisher.
+func (p addressed) Publish(topic string, messages ...*message.Message) error {
+	for _, m := range messages {
+		if d, ok := m.Context().Value(deliveryKey{}).(delivery); ok {
+			id := uuid.UUID(d.row.uuid).String()
+			if topic != d.topic || m.Metadata.Get(HeaderID) != id || m.Metadata.Get(HeaderPartitionKey) != d.row.key {
+				return fmt.Errorf("the envelope is not its row's: it holds message %q with key %q for topic %q",
+					m.Metadata.Get(HeaderID), m.Metadata.Get(HeaderPartitionKey), topic)
+			}
+		}
+	}
+	return p.Publisher.Publish(topic, messages...) //nolint:wrapcheck // it stands for the publisher
 }
 
 // subscriber hands the rounds' messages to the forwarder's router.

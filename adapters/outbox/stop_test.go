@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pin-platform/pinworker/adapters/outbox"
@@ -65,6 +66,47 @@ func TestRelay_AStopDoesNotWaitLongerThanItsGrace(t *testing.T) {
 	stop()
 	if waiting := w.waiting(); len(waiting) != 1 {
 		t.Errorf("waiting %v; want the message that was not acked", waiting)
+	}
+	if w.log.count("outbox relay stops before") != 1 || w.log.count("context canceled") != 1 {
+		t.Errorf("log %s; want it told that the grace is over", w.log)
+	}
+}
+
+// What was read before the stop is not begun after it.
+func TestRelay_AStopBetweenReadingAndSendingSendsNothing(t *testing.T) {
+	at := &afterStatement{part: "octet_length"}
+	w := newTracedWorld(t, at)
+	halted := make(chan func(), 1)
+	at.do = func(*pgx.Conn) { (<-halted)() }
+	w.write(t.Context(), about(1, 1), about(2, 1))
+	p := &publisher{answer: func(*message.Message, int) error { return nil }}
+	_, halt, stop := w.relay(p, time.Second)
+	halted <- halt
+	w.eventually("it was read", func() bool { return len(halted) == 0 })
+	stop()
+	if len(p.sent) > 0 {
+		t.Errorf("sent %v", p.sent)
+	}
+}
+
+func TestRelay_AStopTellsWhatIsAckedAndCannotBeDeleted(t *testing.T) {
+	w := newWorld(t)
+	arrived, open := make(chan struct{}), make(chan struct{})
+	w.write(t.Context(), about(1, 1))
+	_, halt, stop := w.relay(&publisher{answer: func(*message.Message, int) error {
+		close(arrived)
+		<-open
+		return nil
+	}}, time.Minute)
+	<-arrived
+	if _, err := w.owner.Exec(t.Context(), "REVOKE DELETE ON crm.outbox FROM pinworker"); err != nil {
+		t.Fatal(err)
+	}
+	halt()
+	close(open)
+	stop()
+	if w.log.count("outbox relay stops before") != 1 {
+		t.Errorf("log %s; want it told that it will be sent again", w.log)
 	}
 }
 

@@ -40,6 +40,7 @@ type world struct {
 
 	mu                sync.Mutex // what its relays tell
 	published, parked int
+	most              int // of a round
 	lags              []time.Duration
 	heldUp            map[string]int // by topic
 }
@@ -48,6 +49,7 @@ func (w *world) Published(_ string, n int, lags []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published += n
+	w.most = max(w.most, n)
 	w.lags = append(w.lags, lags...)
 }
 
@@ -325,6 +327,32 @@ func (s *statements) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.sql)
+}
+
+// afterStatement does something once, after the first statement that has a part.
+type afterStatement struct {
+	part string
+	do   func(conn *pgx.Conn)
+	once sync.Once
+}
+
+type statementKey struct{}
+
+func (a *afterStatement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, statementKey{}, data.SQL)
+}
+
+func (a *afterStatement) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if sql, _ := ctx.Value(statementKey{}).(string); strings.Contains(sql, a.part) {
+		a.once.Do(func() { a.do(conn) })
+	}
+}
+
+// kill ends a connection, from the database's side.
+func (w *world) kill(conn *pgx.Conn) {
+	if _, err := w.owner.Exec(context.Background(), "SELECT pg_terminate_backend($1, 10000)", conn.PgConn().PID()); err != nil {
+		w.Error(err)
+	}
 }
 
 // journal keeps what was logged.

@@ -147,7 +147,7 @@ func TestMigrator_TellsAContextThatIsNotOursFromOneThatIsBehind(t *testing.T) {
 	if _, err := m.Up(t.Context(), postgres.WorkerSet); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, db, "DELETE FROM crm.goose_worker WHERE version_id = 5")
+	execute(t, db, "DELETE FROM crm.goose_worker WHERE version_id = 6")
 	if err := m.Current(t.Context()); !errors.Is(err, postgres.ErrSchemaBehind) || postgres.NotOurs(err) {
 		t.Errorf("a migration lacks: error %v; want it ours, and behind", err)
 	}

@@ -58,7 +58,7 @@ func TestDoctor_SaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	broker := embeddedtest.Kafka(t, 0, published.TopicsOf["calendar"]...)
 	brokers := "kafka.brokers=" + broker.Brokers()[0]
 	p.execute("ALTER TABLE crm.leads DROP COLUMN expired_at")
-	p.execute("DELETE FROM promotion.goose_worker WHERE version_id = 5")
+	p.execute("DELETE FROM promotion.goose_worker WHERE version_id = 6")
 	p.execute("ALTER TABLE calendar.outbox RESET (autovacuum_vacuum_scale_factor)")
 	p.execute("INSERT INTO crm.outbox_parked (topic, shard, id, key, uuid, created_at, payload, error, attempts, parked_at) " +
 		"VALUES ('" + published.TopicLeadExpired + "', 0, 1, 'k', gen_random_uuid(), now(), '', 'too large', 2, now())")

@@ -415,7 +415,7 @@ func TestMigrate_TellsWhatWasDoneWhereALaterContextFails(t *testing.T) {
 	done[list](t, "migrate", "down", "--yes", "--set", "jobs.lead-expiration.enabled=false")
 	// Of calendar and promotion one migration is pending; the tables of crm are missing.
 	code, stdout, stderr := pinworker(t, "migrate", "up")
-	if code != exitFailed || strings.Count(stdout, "00005_outbox_due_and_discarded.sql") != 2 || !strings.Contains(stderr, "table crm.leads is missing") {
+	if code != exitFailed || strings.Count(stdout, "00006_outbox_parked_place.sql") != 2 || !strings.Contains(stderr, "table crm.leads is missing") {
 		t.Errorf("exit %d, %q, %q; want 1, two migrations and what failed", code, stdout, stderr)
 	}
 	done[list](t, "migrate", "down", "--yes", "--set", "jobs.lead-expiration.enabled=false")

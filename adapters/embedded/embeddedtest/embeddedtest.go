@@ -9,11 +9,15 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/postgres"
@@ -130,6 +134,33 @@ func Kafka(t testing.TB, port int, topics ...string) Broker {
 	}
 	t.Cleanup(sync.OnceFunc(broker.Close))
 	return broker
+}
+
+// LimitBatches sets the size of the batches that a topic takes, and waits until the broker knows.
+func LimitBatches(t testing.TB, broker Broker, topic string, size int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin, value := kadm.NewClient(client), strconv.Itoa(size)
+	altered, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
+	if err == nil {
+		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		configs, err := admin.DescribeTopicConfigs(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(configs[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == value }) {
+			return
+		}
+	}
 }
 
 // FreePort returns a port that nobody listens on.

@@ -113,10 +113,10 @@ func (d setting) env() string {
 }
 
 // minConnections is what a context uses at once: its jobs, a unit of work each (2 in the calendar); its
-// relay, a transaction for each of 8 lanes, held while Kafka is waited for, and the look for more, with
-// another one beside it under an old snapshot; the watch on its outbox; a probe. With fewer, whoever comes last waits for Kafka as well: a probe would
-// say that the database cannot be reached.
-const minConnections = 2 + 8 + 2 + 1 + 1
+// relay, a transaction for each of 10 lanes, held while Kafka is waited for, and the look for more, with
+// another one beside it under an old snapshot; the watch on its outbox; a probe. With fewer, whoever comes
+// last waits for Kafka as well: a probe would say that the database cannot be reached.
+const minConnections = 2 + 10 + 2 + 1 + 1
 
 var table = slices.Concat([]setting{
 	{
@@ -125,7 +125,7 @@ var table = slices.Concat([]setting{
 		set:   func(s *Settings, v string) bool { s.Database.URL = v; return postgresURL(v) },
 	},
 	{
-		key: "database.max_connections", fallback: "16", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
+		key: "database.max_connections", fallback: "18", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
 		about: "connections of each context's pool",
 		set:   func(s *Settings, v string) bool { return number(v, minConnections, 1000, &s.Database.MaxConnections) },
 	},

@@ -111,7 +111,7 @@ jobs: {lead-expiration: {batch_size: many, cap: 5}}
 	}, settings.Kafka)
 	want := []string{
 		`database.url = "mysql://root:xxxxx@db/pin" (` + path + `): allowed is a PostgreSQL URL`,
-		`database.max_connections = "3" (` + path + `): allowed is a whole number from 14 to 1000`,
+		`database.max_connections = "3" (` + path + `): allowed is a whole number from 16 to 1000`,
 		`jobs.lead-expiration.batch_size = "many" (` + path + `): allowed is a whole number from 1 to 10000`,
 		`jobs.lead-expiration.cap (` + path + `): there is no such setting`,
 		`log.level = "loud" (PINWORKER_LOG_LEVEL): allowed is debug, info, warn or error`,
