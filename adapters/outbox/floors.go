@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -110,6 +111,13 @@ func (f *floors) found(l look, heads []head) {
 		}
 	}
 	f.top = max(f.top, top)
+}
+
+// lanes returns those that were ever seen.
+func (f *floors) lanes() []lane {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.gone))
 }
 
 // of returns a lane's floor.

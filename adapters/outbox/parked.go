@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,18 +92,27 @@ type Backlog struct {
 // BacklogCap is where counting what waits of a topic ends: more is a backlog all the same.
 const BacklogCap = 10_000
 
-// Depth tells how much waits, by topic, and for how long the oldest message has, by the database's
-// clock. It counts no more than BacklogCap a topic, and costs little on a long queue. A relay, where
+// Other stands for all topics that are not the caller's: a newer version's, say, or a mistake. A metric's
+// labels are a finite set.
+const Other = "other"
+
+// Depth tells how much waits, by topic and, where there are any, of others, and for how long the oldest
+// message has, by the database's clock. It counts no more than BacklogCap a topic, and costs little on a long queue. A relay, where
 // there is one, knows how far to pass over dead rows; what commits late below that is counted a minute later.
 func Depth(
 	ctx context.Context, pool *pgxpool.Pool, table Table, topics []string, relay *Relay,
 ) (backlogs []Backlog, oldest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	found, err := strangers(ctx, lanes{pool, table}, topics, relay)
+	if err != nil {
+		return nil, 0, err
+	}
 	var ofTopic []string
 	var shards []int16
 	var behind []int64
-	for _, topic := range topics {
+	all := slices.Concat(topics, found)
+	for _, topic := range all {
 		for shard := range int16(Shards) {
 			floor := int64(0)
 			if relay != nil {
@@ -126,7 +136,7 @@ func Depth(
 		               WHERE o.topic = floor.topic AND o.shard = floor.shard AND o.id > floor.id ORDER BY o.id LIMIT 1
 		           ) AS head WHERE floor.topic = t.topic
 		       )), 0)::double precision
-		FROM unnest($1::text[]) AS t (topic)`, pgx.QueryExecModeExec, topics, BacklogCap, ofTopic, shards, behind)
+		FROM unnest($1::text[]) AS t (topic)`, pgx.QueryExecModeExec, all, BacklogCap, ofTopic, shards, behind)
 	if err == nil {
 		backlogs, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (b Backlog, err error) {
 			var seconds float64
@@ -138,5 +148,39 @@ func Depth(
 	if err != nil {
 		return nil, 0, fmt.Errorf("measure outbox %s: %w", table.Schema, err)
 	}
-	return backlogs, oldest, nil
+	if len(found) == 0 {
+		return backlogs, oldest, nil
+	}
+	other := Backlog{Topic: Other}
+	backlogs = slices.DeleteFunc(backlogs, func(b Backlog) bool {
+		if slices.Contains(topics, b.Topic) {
+			return false
+		}
+		other.Waiting, other.Parked = other.Waiting+b.Waiting, other.Parked+b.Parked
+		return true
+	})
+	return append(backlogs, other), oldest, nil
+}
+
+// strangers returns the topics in an outbox that are not known: those that a relay has seen or, where there is
+// none, that have messages now.
+func strangers(ctx context.Context, q lanes, known []string, relay *Relay) (topics []string, err error) {
+	var seen []lane
+	if relay != nil {
+		seen = relay.floors.lanes()
+	} else {
+		heads, err := q.waiting(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range heads {
+			seen = append(seen, h.lane)
+		}
+	}
+	for _, l := range seen {
+		if !slices.Contains(known, l.topic) && !slices.Contains(topics, l.topic) {
+			topics = append(topics, l.topic)
+		}
+	}
+	return topics, nil
 }

@@ -281,6 +281,19 @@ func TestRelay_WakesAtACommit(t *testing.T) {
 	w.empty()
 }
 
+func TestDepth_CountsWhatNobodyKnowsTheTopicOf(t *testing.T) {
+	w := newWorld(t)
+	w.write(t.Context(), about(1, 1), to("a typo", 1), to("a newer version's", 1))
+	relay, _, _ := w.relay(&publisher{answer: func(*message.Message, int) error { return errOutage }}, time.Second)
+	w.eventually("the relay has seen all three", func() bool { return w.timesHeldUp("a typo") > 0 && w.timesHeldUp("a newer version's") > 0 })
+	for name, r := range map[string]*outbox.Relay{"beside a relay": relay, "by itself": nil} {
+		backlogs, oldest, err := outbox.Depth(t.Context(), w.pool, table, []string{topic}, r)
+		if want := []outbox.Backlog{{Topic: topic, Waiting: 1}, {Topic: outbox.Other, Waiting: 2}}; !slices.Equal(backlogs, want) || oldest <= 0 || err != nil {
+			t.Errorf("%s: %+v, %s, %v; want %+v", name, backlogs, oldest, err, want)
+		}
+	}
+}
+
 func TestMeasure_CountsWhatWaitsAndSinceWhen(t *testing.T) {
 	w := newWorld(t)
 	if lag, err := outbox.Measure(t.Context(), w.pool, table); err != nil || lag != (outbox.Lag{}) {

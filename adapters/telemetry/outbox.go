@@ -15,11 +15,14 @@ type Outbox struct {
 	errors    *prometheus.CounterVec
 	dueToAck  *prometheus.HistogramVec
 	snapshot  *prometheus.GaugeVec
+	other     string
+	carried   map[string]bool
 }
 
-// NewOutbox registers the metrics.
-func NewOutbox(registry prometheus.Registerer) *Outbox {
+// NewOutbox registers the metrics. Topics that it does not carry have the label other.
+func NewOutbox(registry prometheus.Registerer, other string) *Outbox {
 	o := &Outbox{
+		other: other, carried: make(map[string]bool),
 		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "outbox_backlog", Help: "Messages that wait for Kafka; counting ends at 10000.",
 		}, []string{"context", "topic"}),
@@ -49,9 +52,10 @@ func NewOutbox(registry prometheus.Registerer) *Outbox {
 }
 
 // Carries shows what is counted of topics from the start, at zero: a rate does not see what a series
-// begins with.
+// begins with. It is called before all else.
 func (o *Outbox) Carries(topics ...string) {
 	for _, topic := range topics {
+		o.carried[topic] = true
 		o.published.WithLabelValues(topic)
 		o.errors.WithLabelValues(topic, "permanent")
 		o.errors.WithLabelValues(topic, "transient")
@@ -59,8 +63,17 @@ func (o *Outbox) Carries(topics ...string) {
 	}
 }
 
+// label keeps labels a finite set, whatever somebody has written into an outbox.
+func (o *Outbox) label(topic string) string {
+	if o.carried[topic] {
+		return topic
+	}
+	return o.other
+}
+
 // Published implements outbox.Observer.
 func (o *Outbox) Published(topic string, n int, lags []time.Duration) {
+	topic = o.label(topic)
 	o.published.WithLabelValues(topic).Add(float64(n))
 	for _, lag := range lags {
 		o.dueToAck.WithLabelValues(topic).Observe(lag.Seconds())
@@ -68,12 +81,12 @@ func (o *Outbox) Published(topic string, n int, lags []time.Duration) {
 }
 
 // Parked implements outbox.Observer.
-func (o *Outbox) Parked(topic string) { o.errors.WithLabelValues(topic, "permanent").Inc() }
+func (o *Outbox) Parked(topic string) { o.errors.WithLabelValues(o.label(topic), "permanent").Inc() }
 
 // HeldUp implements outbox.Observer. An outage of the database is no topic's.
 func (o *Outbox) HeldUp(topic string) {
 	if topic != "" {
-		o.errors.WithLabelValues(topic, "transient").Inc()
+		o.errors.WithLabelValues(o.label(topic), "transient").Inc()
 	}
 }
 

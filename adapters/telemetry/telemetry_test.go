@@ -22,10 +22,14 @@ func TestJobs_TellTheIntervalAndThatNoCycleHasSucceededYet(t *testing.T) {
 
 func TestOutbox_ShowsWhatIsCountedOfATopicBeforeThereIsAny(t *testing.T) {
 	o := leadExpiration(t)
-	telemetry.NewOutbox(o.registry).Carries("leads")
+	outbox := telemetry.NewOutbox(o.registry, "other")
+	outbox.Carries("leads")
+	outbox.Published("somebody's", 2, nil)
+	outbox.HeldUp("anything")
 	o.wantMetrics(map[string]float64{
 		`outbox_published_total{topic="leads"}`: 0, `outbox_due_to_ack_seconds_count{topic="leads"}`: 0,
 		`outbox_publish_errors_total{kind="permanent",topic="leads"}`: 0, `outbox_publish_errors_total{kind="transient",topic="leads"}`: 0,
+		`outbox_published_total{topic="other"}`: 2, `outbox_publish_errors_total{kind="transient",topic="other"}`: 1,
 	})
 }
 

@@ -249,7 +249,7 @@ func (b *benchRelay) ours(ctx context.Context, config kafka.Config, n int) (time
 	}
 	relay := outbox.NewRelay(b.db.Pool, outbox.Table{Schema: "crm"}, publisher, outbox.RelayConfig{
 		BatchSize: 500, PollInterval: time.Second, ShutdownGrace: time.Second, Refused: kafka.Refused,
-	}, telemetry.NewOutbox(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+	}, telemetry.NewOutbox(prometheus.NewRegistry(), outbox.Other), slog.New(slog.DiscardHandler))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	began := time.Now()

@@ -117,7 +117,7 @@ func newWorker(s settings.Settings, logs io.Writer, contexts ...string) (*worker
 	w.sinks = telemetry.Sinks{
 		Log: log, Tracer: w.tracing.Tracer("pinworker"), Registry: w.metrics, Jobs: telemetry.NewJobs(w.metrics),
 	}
-	w.outboxes = telemetry.NewOutbox(w.metrics)
+	w.outboxes = telemetry.NewOutbox(w.metrics, outbox.Other)
 	if len(contexts) == 0 {
 		contexts = s.Served()
 	}

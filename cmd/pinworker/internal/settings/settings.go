@@ -125,7 +125,7 @@ var table = slices.Concat([]setting{
 		set:   func(s *Settings, v string) bool { s.Database.URL = v; return postgresURL(v) },
 	},
 	{
-		key: "database.max_connections", fallback: "18", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
+		key: "database.max_connections", fallback: "16", allowed: fmt.Sprintf("a whole number from %d to 1000", minConnections),
 		about: "connections of each context's pool",
 		set:   func(s *Settings, v string) bool { return number(v, minConnections, 1000, &s.Database.MaxConnections) },
 	},
