@@ -77,7 +77,7 @@ func (d *Due[A, E]) Held(ctx context.Context, claim ports.Claim) ([]ports.HeldBa
 }
 
 // probed is how many rows are tried at once for their locks: what a job may miss at most.
-const probed = 20
+const probed = 5
 
 // locked finds out which items somebody holds, and who. What was settled in the meantime is left out.
 func (d *Due[A, E]) locked(ctx context.Context, claim ports.Claim, items []ports.Foreseen[A, E]) ([]ports.Foreseen[A, E], error) {

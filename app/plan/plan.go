@@ -56,7 +56,8 @@ func (p Plan) Count(v Verdict) (n int) {
 
 // Foreseer foresees one job's cycles.
 type Foreseer interface {
-	// Foresee returns what a cycle at a moment would do, up to the most-th item that it would take.
+	// Foresee returns what a cycle at a moment would do, up to the most-th item that it would take, or
+	// to about as many that are locked: a table may be locked whole.
 	Foresee(ctx context.Context, asOf time.Time, most int) (Plan, error)
 	// One returns what it would do to the item at a place, nil where a claim would not find it there.
 	One(ctx context.Context, asOf time.Time, at ports.Cursor) (*Item, error)
@@ -80,7 +81,7 @@ const page = 500
 func (f foreseer[A, E]) Foresee(ctx context.Context, asOf time.Time, most int) (Plan, error) {
 	var plan Plan
 	claim := ports.Claim{AsOf: asOf}
-	for taken, more := 0, true; more && taken < most; {
+	for taken, more := 0, true; more && taken < most && plan.Count(Locked) < most; {
 		claim.Limit = min(most-taken, page)
 		peeked, err := f.preview.Peek(ctx, claim, f.rule)
 		if err != nil {
@@ -109,8 +110,10 @@ func (f foreseer[A, E]) withHeld(ctx context.Context, plan Plan, claim ports.Cla
 		return plan, fmt.Errorf("plan: %w", err)
 	}
 	for _, h := range held {
-		item := Item{Failure: ports.Failure{Item: h.Item, Tenant: h.Tenant, Streak: h.Streak}, Verdict: Quarantined, Due: Moment(h.Place), place: h.Place, Record: &h.Quarantined}
-		plan.Items = append(plan.Items, item)
+		plan.Items = append(plan.Items, Item{
+			Failure: ports.Failure{Item: h.Item, Tenant: h.Tenant, Streak: h.Streak}, Verdict: Quarantined,
+			Due: Moment(h.Place), place: h.Place, Record: &h.Quarantined,
+		})
 	}
 	slices.SortStableFunc(plan.Items, func(a, b Item) int { return a.place.Compare(b.place) })
 	return plan, nil

@@ -71,6 +71,16 @@ func TestForesee_EndsWithTheLastItemThatACycleWouldTake(t *testing.T) {
 	}
 }
 
+func TestForesee_DoesNotGoThroughATableThatIsLockedWhole(t *testing.T) {
+	store := memory.NewCRM()
+	for _, id := range leads(t, store, 50) {
+		defer store.Lock(id)()
+	}
+	if p, ids := foresee(t, store, 5); len(ids) > 10 || p.Count(plan.Locked) != len(ids) || !p.More {
+		t.Errorf("%d items, more %v; want some of them, and more", len(ids), p.More)
+	}
+}
+
 func TestForesee_TellsEachItemsFate(t *testing.T) {
 	store := memory.NewCRM()
 	all := leads(t, store, 3)

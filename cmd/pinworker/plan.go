@@ -24,7 +24,7 @@ func newPlan(global *globals, std streams) *cobra.Command {
 		Long: `Shows what a cycle would do to which items and why, what it would publish, and what it would leave:
 items that somebody holds, and whom to ask for them; items in quarantine, and until when. It asks the
 job's own statements and rule, and writes nothing. Where others are at work on the same tables, it
-tries for the items' locks, 20 at a time, and lets go of them at once.
+tries for the items' locks, a few at a time, and lets go of them at once.
 
 It does not foresee that the database itself refuses a write (a constraint, a trigger); an item that
 failed before is told with its count of failures.
@@ -36,7 +36,7 @@ Jobs: ` + strings.Join(jobNames, ", "),
 		ValidArgs: jobNames,
 	}
 	cmd.Flags().StringVar(&asOf, "as-of", "", "the cycle's moment, RFC 3339: any, also in the future; empty: now")
-	cmd.Flags().IntVar(&limit, "limit", 200, "show no more items than these that the cycle would take")
+	cmd.Flags().IntVar(&limit, "limit", 200, "end with so many items that the cycle would take, or that are locked")
 	cmd.RunE = command(func(cmd *cobra.Command, args []string) error {
 		job := args[0]
 		if !slices.Contains(jobNames, job) {
