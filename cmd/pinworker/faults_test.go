@@ -112,7 +112,7 @@ func killWorker(r *trial) {
 		_, lanes := r.connections()
 		return len(lanes) > 0 || r.waiting() == 0
 	})
-	r.moment(150 * time.Millisecond)
+	r.moment(500 * time.Millisecond)
 	r.worker.kill()
 	if r.worker.killed() {
 		r.see("kills", 1)
