@@ -260,11 +260,15 @@ func (r *Relay) turn(ctx context.Context, l lane, floor int64, state *laneState)
 	return r.round(ctx, l, floor, state)
 }
 
-// part tells of what a stop leaves behind: what Kafka may have, and the outbox has as well.
+// part tells of what a stop leaves behind that Kafka may have and the outbox has as well.
 func (r *Relay) part(l lane, done outcome, err error) {
-	if err = errors.Join(err, done.outage); err != nil {
+	again := done.unknown
+	if err != nil {
+		again += len(done.acked)
+	}
+	if again > 0 {
 		r.log.Warn("outbox relay stops before all that it has sent is known to have arrived: that will be sent again",
-			"lane", l.String(), "keys", len(done.failed), "error", err)
+			"lane", l.String(), "messages", again, "error", errors.Join(err, done.outage))
 	}
 }
 

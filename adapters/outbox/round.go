@@ -20,6 +20,7 @@ type outcome struct {
 	refused map[*row]error  // for good
 	failed  []string        // the keys of what an outage stopped
 	outage  error
+	unknown int   // of those, how many got no answer
 	through int64 // up to this id all of the lane is gone, from where the round began on; 0 where that is not known
 }
 
@@ -174,8 +175,8 @@ func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, state 
 	return rows, after, nil
 }
 
-// send emits messages until ctx has ended, one in flight a key, and waits for all that it emitted. An outage
-// ends the key that it stops.
+// send emits messages, one in flight a key, and waits for all that it emitted. Once ctx has ended it emits no
+// more; an outage ends the key that it stops.
 func (r *Relay) send(ctx, work context.Context, l lane, rows []row, state *laneState) outcome {
 	done := outcome{read: len(rows), refused: make(map[*row]error)}
 	queues := make(map[string][]*row, len(rows))
@@ -193,15 +194,13 @@ func (r *Relay) send(ctx, work context.Context, l lane, rows []row, state *laneS
 		progress: state.progressed,
 	}
 	for _, head := range heads {
-		if ctx.Err() == nil {
-			f.emit(work, head)
-		}
+		f.emit(work, head)
 	}
 	for len(f.flying) > 0 {
 		w, err := f.wait(work)
 		switch {
 		case w == nil:
-			done.outage = err
+			done.outage, done.unknown = err, len(f.flying)
 			for w := range f.flying {
 				done.failed = append(done.failed, w.key)
 			}

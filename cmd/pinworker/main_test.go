@@ -382,10 +382,10 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 		}
 		return n
 	}
-	if n := pending(); n != 18 {
-		t.Errorf("%d pending; want 6 of each context", n)
+	if n := pending(); n != 21 {
+		t.Errorf("%d pending; want 7 of each context", n)
 	}
-	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 18 || got.Migrations[0].Set != "platform" {
+	if got := done[migrationList](t, "migrate", "up", "--with-platform-tables"); len(got.Migrations) != 21 || got.Migrations[0].Set != "platform" {
 		t.Errorf("applied %+v; want the platform's set, then the worker's", got)
 	}
 	if n := pending(); n != 0 {
@@ -394,14 +394,14 @@ func TestMigrate_UpStatusDown(t *testing.T) {
 	if code, stdout, _ := pinworker(t, "migrate", "up"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	for range 5 {
+	for range 6 {
 		done[migrationList](t, "migrate", "down", "--yes")
 	}
 	if code, stdout, _ := pinworker(t, "migrate", "down", "--yes"); code != exitDone || !strings.Contains(stdout, "Nothing to do") {
 		t.Errorf("exit %d, %s", code, stdout)
 	}
-	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 15 {
-		t.Errorf("applied %+v again; want the worker's 5 of each context", got)
+	if got := done[migrationList](t, "migrate", "up"); len(got.Migrations) != 18 {
+		t.Errorf("applied %+v again; want the worker's 6 of each context", got)
 	}
 }
 
