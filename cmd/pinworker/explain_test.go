@@ -15,6 +15,7 @@ import (
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/portstest"
 	"github.com/pin-platform/pinworker/app/explain"
+	"github.com/pin-platform/pinworker/app/plan"
 	"github.com/pin-platform/pinworker/app/published"
 	"github.com/pin-platform/pinworker/ports"
 )
@@ -155,6 +156,48 @@ func TestExplain_AReminderThatWasNotSentOnPurpose(t *testing.T) {
 		"because its event "+unjournalled.CalendarEvent.String()+" was not going on; it is Completed since "+when)
 	p.explains(uuid.UUID(moved.Reminders[0].Reminder), explain.NoRow, "it gave way to another reminder when its event was rescheduled, at "+when)
 	p.explains(uuid.UUID(cancelled.CalendarEvent), explain.NoJob, "no job takes what is of the kind CalendarEvent; it is Cancelled")
+}
+
+// The platform's columns hold what PostgreSQL can.
+func TestExplain_MomentsThatAreNone(t *testing.T) {
+	columns := map[string]string{"event_reminders": "due_at", "appointments": "pending_expires_at", "promotion_purchases": "ends_at", "leads": "expires_at"}
+	p := newPlatform(t)
+	for _, j := range polledJobs {
+		id := j.make(p, time.Now().Add(time.Hour))
+		p.execute("UPDATE " + j.schema + "." + j.table + " SET " + columns[j.table] + " = '-infinity'")
+		p.explains(id, explain.Fails, columns[j.table]+" is -infinity")
+		if got := done[planJSON](t, "plan", j.job); !slices.Equal(idsOf(got), []uuid.UUID{id}) || got.Items[0].Verdict != plan.Failed {
+			t.Errorf("%s: %+v; want it to fail", j.job, got.Items)
+		}
+		_, release := p.hold(j, id, "agents-app")
+		p.explains(id, explain.Locked, "application agents-app")
+		release()
+		p.execute("UPDATE " + j.schema + "." + j.table + " SET " + columns[j.table] + " = 'infinity'")
+		p.explains(id, explain.NeverDue, "unsound")
+	}
+}
+
+// An inner join would hide what lacks its partner.
+func TestExplain_WhatLacksItsPartner(t *testing.T) {
+	p := newPlatform(t)
+	p.execute("ALTER TABLE calendar.event_reminders DROP CONSTRAINT event_reminders_event_id_fkey")
+	p.execute("ALTER TABLE calendar.appointments DROP CONSTRAINT appointments_calendar_event_id_fkey")
+	for i, says := range []string{"does not exist", "its slot or its calendar event does not exist"} {
+		j := polledJobs[i]
+		p.execute("DELETE FROM calendar.event_reminders; DELETE FROM calendar.appointments")
+		id := j.make(p, time.Now().Add(-time.Minute))
+		p.execute("DELETE FROM calendar.calendar_events")
+		sound := j.make(p, time.Now().Add(-time.Second))
+		p.explains(id, explain.Fails, says, ", which does not exist")
+		got := done[planJSON](t, "plan", j.job)
+		if !slices.Equal(idsOf(got), []uuid.UUID{id, sound}) || got.Items[0].Verdict != plan.Failed || got.Items[1].Verdict != plan.Taken {
+			t.Errorf("%s: %+v; want it to fail, and the other one to be taken", j.job, got.Items)
+		}
+		_, release := p.hold(j, id, "agents-app")
+		p.explains(id, explain.Locked, "application agents-app")
+		release()
+		p.plansWhatRunDoes(j, []string{j.job})
+	}
 }
 
 func TestExplain_WhatNeverComesDueAndWhatIsNotThere(t *testing.T) {
