@@ -47,6 +47,16 @@ var reminderSituations = []situation{
 		then: func(k *terminal) { k.wantReminders("Sent", 20) },
 	},
 	{
+		page: reminderDispatch, cause: "Somebody locks a whole table",
+		given: func(k *terminal) {
+			k.kafka()
+			k.serve()
+			k.overdue(20)
+			k.forget("migration", "ALTER TABLE calendar.event_reminders ADD channel text")
+		},
+		then: func(k *terminal) { k.wantReminders("Sent", 20) },
+	},
+	{
 		page: reminderDispatch, cause: "Somebody holds them",
 		given: func(k *terminal) {
 			k.kafka()
