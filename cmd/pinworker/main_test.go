@@ -24,14 +24,15 @@ const asProgram = "BE_PINWORKER"
 // untilEnd, as asProgram's value, has it end with the file that it was given, as a child does.
 const untilEnd = "UNTIL_END"
 
-// soonOld is the age from which doctor tells of a transaction, for tests that cannot wait.
-const soonOld = "BE_PINWORKER_OLD"
+// impatient is how old a transaction that doctor tells of is, and for how long a silent database is waited for:
+// for tests that cannot wait.
+const impatient = "BE_PINWORKER_IMPATIENT"
 
 func TestMain(m *testing.M) {
 	embedded.RunChild()
 	if os.Getenv(asProgram) != "" {
-		if age, err := time.ParseDuration(os.Getenv(soonOld)); err == nil {
-			old = age
+		if soon, err := time.ParseDuration(os.Getenv(impatient)); err == nil {
+			old, patience = soon, soon
 		}
 		if os.Getenv(asProgram) == untilEnd {
 			go func() {

@@ -196,7 +196,7 @@ func (k *terminal) forget(application, statement string) {
 		_, err := k.context("crm").db.Pool.Exec(context.Background(), "REVOKE pg_read_all_stats FROM worker")
 		k.must(err)
 	})
-	k.env[soonOld] = "1s"
+	k.env[impatient] = "2s"
 	conn, err := pgx.Connect(k.Context(), k.owner+"&application_name="+application)
 	k.must(err)
 	k.Cleanup(func() { conn.Close(context.Background()) }) //nolint:errcheck // it was ended
