@@ -16,7 +16,18 @@ import (
 )
 
 func TestBenchJobs_PrintsTheSpecifiedFields(t *testing.T) {
-	got := done[benchReport](t, "bench", "jobs", "--due", "3000", "--batch", "50", "--rounds", "1",
+	got := done[struct {
+		Results []struct {
+			Job           string  `json:"job"`
+			Variant       string  `json:"variant"`
+			Workers       int     `json:"workers"`
+			RoundTripMs   float64 `json:"round_trip_ms"`
+			RowsPerSecond float64 `json:"rows_per_second"`
+		} `json:"results"`
+		Ratios   map[string]float64 `json:"ratios"`
+		Workers2 float64            `json:"workers_2"`
+		Held     *benchHeld         `json:"held_snapshot"`
+	}](t, "bench", "jobs", "--due", "3000", "--batch", "50", "--rounds", "1",
 		"--job", "lead-expiration,expire-promotions,appointment-timeout")
 	var variants []string
 	for _, r := range got.Results {
