@@ -225,10 +225,10 @@ func (b *benchRelay) fill(ctx context.Context, n int) error {
 }
 
 // emptied waits until a query counts nothing any more.
-func (b *benchRelay) emptied(ctx context.Context, query string) error {
+func (b *benchRelay) emptied(ctx context.Context, query string, args ...any) error {
 	for {
 		var left bool
-		if err := b.db.Pool.QueryRow(ctx, query).Scan(&left); err != nil || !left {
+		if err := b.db.Pool.QueryRow(ctx, query, args...).Scan(&left); err != nil || !left {
 			return err
 		}
 		select {
