@@ -44,6 +44,8 @@ type Announced struct {
 	Key   string
 	Event string    // the domain event's stored name
 	At    time.Time // its ce_time
+	// Written is no later than when it was committed, by our clock, and not much earlier.
+	Written time.Time
 }
 
 // Whereabouts say where a message is.

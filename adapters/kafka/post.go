@@ -57,7 +57,7 @@ func (p Post) find(ctx context.Context, client sarama.Client, consumer sarama.Co
 	if err != nil {
 		return ports.Whereabouts{}, err
 	}
-	first, err := client.GetOffset(m.Topic, partition, m.At.Add(-skew).UnixMilli())
+	first, err := client.GetOffset(m.Topic, partition, m.Written.Add(-skew).UnixMilli())
 	if err != nil {
 		return ports.Whereabouts{}, err
 	}

@@ -22,7 +22,7 @@ func posted(t *testing.T, brokers []string, n int) []ports.Announced {
 	p := newPublisher(t, brokers...)
 	messages := make([]ports.Announced, n)
 	for i := range messages {
-		messages[i] = ports.Announced{ID: uuid.New(), Topic: topic, Key: fmt.Sprint("key ", i%5), At: time.Now()}
+		messages[i] = ports.Announced{ID: uuid.New(), Topic: topic, Key: fmt.Sprint("key ", i%5), Written: time.Now()}
 		m := newMessage(messages[i].Key, "{}")
 		m.Metadata.Set(idHeader, messages[i].ID.String())
 		if err := p.Publish(topic, m); err != nil {
@@ -105,7 +105,7 @@ func TestPost_AKafkaThatSaysNothingIsAnErrorInTime(t *testing.T) {
 	for what, brokers := range map[string][]string{"nobody": {"127.0.0.1:1"}, "silent": {address}} {
 		post := postOf(brokers)
 		post.Patience = 100 * time.Millisecond
-		found, err := post.Find(t.Context(), []ports.Announced{{ID: uuid.New(), Topic: topic, Key: "k", At: time.Now()}})
+		found, err := post.Find(t.Context(), []ports.Announced{{ID: uuid.New(), Topic: topic, Key: "k", Written: time.Now()}})
 		if err == nil || len(found) > 0 {
 			t.Errorf("%s: found %v, %v; want an error", what, found, err)
 		}

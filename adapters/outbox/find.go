@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,59 +21,98 @@ type Post struct {
 
 var _ ports.Post = Post{}
 
-// Find implements ports.Post. A message is looked for in its own lane, as the relay reads it: an
-// index by id would cost every message that is written.
+// Find implements ports.Post.
 func (p Post) Find(ctx context.Context, messages []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	found, err := p.parked(ctx, messages)
+	if err != nil {
+		return nil, fmt.Errorf("look among what is parked in %s: %w", p.Table.Schema, err)
+	}
+	for _, m := range messages {
+		where, waits, err := p.waiting(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("look among what waits in outbox %s: %w", p.Table.Schema, err)
+		}
+		if waits {
+			found[m.ID] = where
+		}
+	}
+	return found, nil
+}
+
+func (p Post) parked(ctx context.Context, messages []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
 	found := make(map[uuid.UUID]ports.Whereabouts)
-	var topics []string
-	var shards []int16
 	var ids [][16]byte
 	for _, m := range messages {
-		topics, shards, ids = append(topics, m.Topic), append(shards, shardOf(m.Key)), append(ids, m.ID)
+		ids = append(ids, m.ID)
 	}
 	rows, err := p.Pool.Query(ctx, `
 		SELECT DISTINCT ON (uuid) uuid, parked_at, attempts, error, discarded_at, coalesce(discard_reason, '')
 		FROM `+p.Table.parked()+` WHERE uuid = ANY ($1::uuid[])
 		ORDER BY uuid, discarded_at DESC NULLS FIRST, parked_at DESC`, ids)
-	if err == nil {
-		var id [16]byte
-		var parked, discarded *time.Time
-		var w ports.Whereabouts
-		_, err = pgx.ForEachRow(rows, []any{&id, &parked, &w.Attempts, &w.Error, &discarded, &w.Reason}, func() error {
-			w.State, w.Since = ports.Parked, parked.UTC()
-			if discarded != nil {
-				w.State, w.Since = ports.Discarded, discarded.UTC()
-			}
-			found[id] = w
-			return nil
-		})
-	}
 	if err != nil {
-		return nil, fmt.Errorf("look among what is parked in %s: %w", p.Table.Schema, err)
+		return nil, err
 	}
-	rows, err = p.Pool.Query(ctx, `
-		SELECT m.uuid, o.created_at,
-		       (SELECT count(*) FROM (
-		           SELECT FROM `+p.Table.name()+` AS b WHERE b.topic = m.topic AND b.shard = m.shard AND b.id < o.id LIMIT $4
-		       ) AS capped)
-		FROM unnest($1::text[], $2::smallint[], $3::uuid[]) AS m (topic, shard, uuid)
-		CROSS JOIN LATERAL (
-		    SELECT w.id, w.created_at FROM `+p.Table.name()+` AS w
-		    WHERE w.topic = m.topic AND w.shard = m.shard AND w.uuid = m.uuid ORDER BY w.id LIMIT 1
-		) AS o`, topics, shards, ids, BacklogCap+1)
-	if err == nil {
-		var id [16]byte
-		var since time.Time
-		var ahead int
-		_, err = pgx.ForEachRow(rows, []any{&id, &since, &ahead}, func() error {
-			found[id] = ports.Whereabouts{State: ports.Waiting, Since: since.UTC(), Ahead: min(ahead, BacklogCap), AheadMore: ahead > BacklogCap}
-			return nil
-		})
+	var id [16]byte
+	var parked, discarded *time.Time
+	var w ports.Whereabouts
+	_, err = pgx.ForEachRow(rows, []any{&id, &parked, &w.Attempts, &w.Error, &discarded, &w.Reason}, func() error {
+		w.State, w.Since = ports.Parked, parked.UTC()
+		if discarded != nil {
+			w.State, w.Since = ports.Discarded, discarded.UTC()
+		}
+		found[id] = w
+		return nil
+	})
+	return found, err
+}
+
+const (
+	// skew is how far the database's clock may lag behind ours.
+	skew = time.Minute
+	// window is how many rows of a lane are looked at from when a message was written on: a cycle of 100,000
+	// leads puts an eighth of as many messages into each.
+	window = 20_000
+)
+
+// waiting looks for a message in its own lane. An index by id would cost every message that is written, and to
+// read a whole lane of a long queue takes seconds; but ids grow with time, so that the place from which on the
+// message may lie is found by halving. (What was released later lies out of order: so the place looked at is the
+// youngest of a few.)
+func (p Post) waiting(ctx context.Context, m ports.Announced) (where ports.Whereabouts, waits bool, err error) {
+	err = p.Pool.QueryRow(ctx, `
+		WITH RECURSIVE halving (low, high) AS (
+			SELECT min(id), max(id) FROM `+p.Table.name()+` WHERE topic = $1 AND shard = $2
+			UNION ALL
+			SELECT CASE WHEN place.written < $4 THEN (low + high) / 2 + 1 ELSE low END,
+			       CASE WHEN place.written < $4 THEN high ELSE (low + high) / 2 END
+			FROM halving
+			CROSS JOIN LATERAL (
+				SELECT max(created_at) AS written FROM (
+					SELECT o.created_at FROM `+p.Table.name()+` AS o
+					WHERE o.topic = $1 AND o.shard = $2 AND o.id >= (low + high) / 2 ORDER BY o.id LIMIT 10
+				) AS few
+			) AS place
+			WHERE low < high
+		)
+		SELECT o.created_at, (SELECT count(*) FROM (
+			SELECT FROM `+p.Table.name()+` AS b WHERE b.topic = $1 AND b.shard = $2 AND b.id < o.id LIMIT $6
+		) AS capped)
+		FROM (
+			SELECT w.id, w.uuid, w.created_at FROM `+p.Table.name()+` AS w
+			WHERE w.topic = $1 AND w.shard = $2 AND w.id >= (SELECT max(low) FROM halving) - 10
+			ORDER BY w.id LIMIT $5
+		) AS o
+		WHERE o.uuid = $3 LIMIT 1`,
+		m.Topic, shardOf(m.Key), [16]byte(m.ID), m.Written.Add(-skew), window, BacklogCap+1).Scan(&where.Since, &where.Ahead)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return where, false, nil
+	case err != nil:
+		return where, false, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("look among what waits in outbox %s: %w", p.Table.Schema, err)
-	}
-	return found, nil
+	where.State, where.Since = ports.Waiting, where.Since.UTC()
+	where.Ahead, where.AheadMore = min(where.Ahead, BacklogCap), where.Ahead > BacklogCap
+	return where, true, nil
 }

@@ -1,6 +1,8 @@
 package published
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/ports"
@@ -37,8 +39,19 @@ func Announced(aggregate, key uuid.UUID, events []ports.Happened) []ports.Announ
 			continue
 		}
 		messages = append(messages, ports.Announced{
-			ID: MessageID(aggregate, e.Version, by.name), Topic: by.topic, Key: key.String(), Event: e.Event, At: e.At,
+			ID: MessageID(aggregate, e.Version, by.name), Topic: by.topic, Key: key.String(), Event: e.Event, At: e.At, Written: written(e),
 		})
 	}
 	return messages
+}
+
+// written is when an event was, at the earliest: at the moment that it tells, or when its run began, which
+// is later where the run was about an earlier moment.
+func written(e ports.Happened) time.Time {
+	if run := uuid.UUID(e.Run); run.Version() == 7 {
+		if began := time.Unix(run.Time().UnixTime()).UTC(); began.After(e.At) {
+			return began
+		}
+	}
+	return e.At
 }

@@ -64,7 +64,7 @@ func benchStore(b *testing.B) (url string, owner *pgx.Conn) {
 		"FROM generate_series(1, 100) AS n", published.TopicLeadExpired)
 	exec("INSERT INTO crm.outbox (topic, shard, key, uuid, payload) SELECT $1, n % 8, gen_random_uuid(), gen_random_uuid(), convert_to(repeat('x', 1000), 'UTF8') "+
 		"FROM generate_series(1, $2::integer) AS n", published.TopicLeadExpired, rows/5)
-	for _, table := range []string{"crm.leads", "crm.domain_events", "calendar.event_reminders", "calendar.calendar_events", "crm.quarantine"} {
+	for _, table := range []string{"crm.leads", "crm.domain_events", "calendar.event_reminders", "calendar.calendar_events", "crm.quarantine", "crm.outbox"} {
 		exec("VACUUM (ANALYZE) " + table)
 	}
 	return url, owner
