@@ -49,6 +49,7 @@ func newTerminal(p *platform) *terminal {
 	worker := fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(p.T))
 	k.env = map[string]string{
 		"PATH": folder + ":" + os.Getenv("PATH"), "HOME": folder, "TMPDIR": folder,
+		"GORACE":                 "atexit_sleep_ms=0", // else each command of a test under the race detector ends with a second of nothing
 		"PINWORKER_DATABASE_URL": p.url, "PINWORKER_KAFKA_BROKERS": "127.0.0.1:1", "PINWORKER_HTTP_LISTEN": worker,
 		"PINWORKER_RELAY_POLL_INTERVAL": "50ms", "OWNER_URL": p.owner, "WORKER": worker, "LOGS": "cat serve.log",
 	}
