@@ -47,8 +47,8 @@ func relations(t *testing.T, db *postgres.DB) (n int) {
 
 func TestMigrator_AppliesTheWorkersSetBesideThePlatformsTables(t *testing.T) {
 	m, db := migrator(t, platformTable)
-	if steps, err := m.Up(t.Context(), postgres.WorkerSet); err != nil || len(steps) != 5 {
-		t.Fatalf("steps %v, %v; want 5", steps, err)
+	if steps, err := m.Up(t.Context(), postgres.WorkerSet); err != nil || len(steps) != 6 {
+		t.Fatalf("steps %v, %v; want 6", steps, err)
 	}
 	if err := m.Current(t.Context()); err != nil {
 		t.Error(err)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
 	"github.com/pin-platform/pinworker/app/published"
 )
 
@@ -45,8 +48,9 @@ func TestServe_SIGTERMFinishesWhatIsInFlightAndASecondOneLosesNothing(t *testing
 				'Active', now() - n * interval '1 second', NULL, 1, now(), now() FROM generate_series(1, %d) AS n`, leads))
 			done[runResult](t, "run", "lead-expiration")
 			kafka := newHeldKafka(t)
+			worker := &server{t: t, http: fmt.Sprintf("127.0.0.1:%d", embeddedtest.FreePort(t))}
 			cmd, _, stderr, _ := program(t, "serve", "--set", "database.url="+p.url, "--set", "kafka.brokers="+kafka.Brokers()[0],
-				"--set", "http.listen=127.0.0.1:0", "--set", "relay.shutdown_grace=1m")
+				"--set", "http.listen="+worker.http, "--set", "relay.shutdown_grace=1m")
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -56,9 +60,13 @@ func TestServe_SIGTERMFinishesWhatIsInFlightAndASecondOneLosesNothing(t *testing
 				cmd.Wait() //nolint:errcheck // its state tells
 			}()
 			<-kafka.asked
-			eventually(t, "all lanes wait for Kafka: all messages are in flight", func() bool {
-				return p.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-					AND state = 'idle in transaction' AND query LIKE '%key <> ALL%'`) == 8
+			eventually(t, "all messages are in flight: each is a goroutine's", func() bool {
+				_, metrics := worker.get("/metrics")
+				return slices.ContainsFunc(strings.Split(metrics, "\n"), func(line string) bool {
+					n, is := strings.CutPrefix(line, "go_goroutines ")
+					goroutines, err := strconv.Atoi(n)
+					return is && err == nil && goroutines > leads
+				})
 			})
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)

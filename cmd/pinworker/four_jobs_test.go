@@ -233,8 +233,8 @@ func TestServe_AWorkerOfLeadsAloneNeedsNothingOfTheOtherContexts(t *testing.T) {
 		"--set", "jobs.reminder-dispatch.enabled=false", "--set", "jobs.appointment-timeout.enabled=false",
 		"--set", "jobs.expire-promotions.enabled=false", "--set", "contexts.crm.database.url=" + owner,
 	}
-	if got := done[migrationList](t, append([]string{"migrate", "up", "--with-platform-tables"}, alone...)...); len(got.Migrations) != 6 {
-		t.Errorf("applied %+v; want the crm's 6", got.Migrations)
+	if got := done[migrationList](t, append([]string{"migrate", "up", "--with-platform-tables"}, alone...)...); len(got.Migrations) != 7 {
+		t.Errorf("applied %+v; want the crm's 7", got.Migrations)
 	}
 	if got := done[runResult](t, append([]string{"run", "lead-expiration"}, alone...)...); *got.ExpiredCount != 0 {
 		t.Errorf("result %+v", got)

@@ -21,7 +21,7 @@ import (
 // serveEachSecond starts a worker whose jobs run each second, and returns the address of its HTTP.
 func serveEachSecond(t *testing.T, databaseURL string, broker embeddedtest.Broker) string {
 	t.Helper()
-	return serveEvery(t, time.Second, "database.url="+databaseURL, "kafka.brokers="+broker.Brokers()[0], "database.max_connections=14")
+	return serveEvery(t, time.Second, "database.url="+databaseURL, "kafka.brokers="+broker.Brokers()[0], "database.max_connections=16")
 }
 
 // serveEvery starts a worker all of whose jobs have an interval: expire-promotions is not set to less
