@@ -25,29 +25,35 @@ var _ ports.Post = Post{}
 func (p Post) Find(ctx context.Context, messages []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	found, err := p.parked(ctx, messages)
+	var found map[uuid.UUID]ports.Whereabouts
+	err := reading(ctx, p.Pool, func(tx pgx.Tx) (err error) {
+		if found, err = p.parked(ctx, tx, messages); err != nil {
+			return err
+		}
+		for _, m := range messages {
+			where, waits, err := p.waiting(ctx, tx, m)
+			if err != nil {
+				return err
+			}
+			if waits {
+				found[m.ID] = where
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("look among what is parked in %s: %w", p.Table.Schema, err)
-	}
-	for _, m := range messages {
-		where, waits, err := p.waiting(ctx, m)
-		if err != nil {
-			return nil, fmt.Errorf("look among what waits in outbox %s: %w", p.Table.Schema, err)
-		}
-		if waits {
-			found[m.ID] = where
-		}
+		return nil, fmt.Errorf("look for messages in outbox %s: %w", p.Table.Schema, err)
 	}
 	return found, nil
 }
 
-func (p Post) parked(ctx context.Context, messages []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
+func (p Post) parked(ctx context.Context, tx pgx.Tx, messages []ports.Announced) (map[uuid.UUID]ports.Whereabouts, error) {
 	found := make(map[uuid.UUID]ports.Whereabouts)
 	var ids [][16]byte
 	for _, m := range messages {
 		ids = append(ids, m.ID)
 	}
-	rows, err := p.Pool.Query(ctx, `
+	rows, err := tx.Query(ctx, `
 		SELECT DISTINCT ON (uuid) uuid, parked_at, attempts, error, discarded_at, coalesce(discard_reason, '')
 		FROM `+p.Table.parked()+` WHERE uuid = ANY ($1::uuid[])
 		ORDER BY uuid, discarded_at DESC NULLS FIRST, parked_at DESC`, ids)
@@ -80,8 +86,8 @@ const (
 // read a whole lane of a long queue takes seconds; but ids grow with time, so that the place from which on the
 // message may lie is found by halving. (What was released later lies out of order: so the place looked at is the
 // youngest of a few.)
-func (p Post) waiting(ctx context.Context, m ports.Announced) (where ports.Whereabouts, waits bool, err error) {
-	err = p.Pool.QueryRow(ctx, `
+func (p Post) waiting(ctx context.Context, tx pgx.Tx, m ports.Announced) (where ports.Whereabouts, waits bool, err error) {
+	err = tx.QueryRow(ctx, `
 		WITH RECURSIVE halving (low, high) AS (
 			SELECT min(id), max(id) FROM `+p.Table.name()+` WHERE topic = $1 AND shard = $2
 			UNION ALL

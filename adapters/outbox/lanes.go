@@ -250,17 +250,19 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) 
 	defer cancel()
 	var lag Lag
 	var oldest *time.Time
-	err := pool.QueryRow(ctx, `
-		WITH RECURSIVE lanes AS (
-			(SELECT topic, shard, created_at FROM `+table.name()+` ORDER BY topic, shard, id LIMIT 1)
-			UNION ALL
-			SELECT head.* FROM lanes CROSS JOIN LATERAL (
-				SELECT o.topic, o.shard, o.created_at FROM `+table.name()+` AS o
-				WHERE (o.topic, o.shard) > (lanes.topic, lanes.shard) ORDER BY o.topic, o.shard, o.id LIMIT 1
-			) AS head
-		)
-		SELECT (SELECT count(*) FROM `+table.name()+`), (SELECT min(created_at) FROM lanes),
-		       (SELECT count(*) FROM `+table.parked()+` WHERE discarded_at IS NULL)`).Scan(&lag.Unpublished, &oldest, &lag.Parked)
+	err := reading(ctx, pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			WITH RECURSIVE lanes AS (
+				(SELECT topic, shard, created_at FROM `+table.name()+` ORDER BY topic, shard, id LIMIT 1)
+				UNION ALL
+				SELECT head.* FROM lanes CROSS JOIN LATERAL (
+					SELECT o.topic, o.shard, o.created_at FROM `+table.name()+` AS o
+					WHERE (o.topic, o.shard) > (lanes.topic, lanes.shard) ORDER BY o.topic, o.shard, o.id LIMIT 1
+				) AS head
+			)
+			SELECT (SELECT count(*) FROM `+table.name()+`), (SELECT min(created_at) FROM lanes),
+			       (SELECT count(*) FROM `+table.parked()+` WHERE discarded_at IS NULL)`).Scan(&lag.Unpublished, &oldest, &lag.Parked)
+	})
 	if err != nil {
 		return Lag{}, fmt.Errorf("measure outbox %s: %w", table.Schema, err)
 	}
@@ -268,4 +270,9 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) 
 		lag.Oldest = oldest.UTC()
 	}
 	return lag, nil
+}
+
+// reading runs work that only reads. A plan that is compiled first (jit) takes longer than all of it.
+func reading(ctx context.Context, pool *pgxpool.Pool, work func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: "begin read only; set local jit = off"}, work)
 }
