@@ -105,9 +105,14 @@ func (f foreseer[A, E]) Foresee(ctx context.Context, asOf time.Time, most int) (
 
 // withHeld adds what a range leaves out because it is held back.
 func (f foreseer[A, E]) withHeld(ctx context.Context, plan Plan, claim ports.Claim) (Plan, error) {
+	most := claim.Limit
+	claim.Limit++ // whether there are more
 	held, err := f.preview.Held(ctx, claim)
 	if err != nil {
 		return plan, fmt.Errorf("plan: %w", err)
+	}
+	if len(held) > most {
+		held, plan.More = held[:most], true
 	}
 	for _, h := range held {
 		plan.Items = append(plan.Items, Item{

@@ -71,6 +71,18 @@ func TestForesee_EndsWithTheLastItemThatACycleWouldTake(t *testing.T) {
 	}
 }
 
+func TestForesee_SaysThatMoreIsHeldBackThanItLists(t *testing.T) {
+	store := memory.NewCRM()
+	for _, id := range leads(t, store, 5) {
+		hold(t, store, id)
+	}
+	for most, more := range map[int]bool{4: true, 5: false} {
+		if p, ids := foresee(t, store, most); len(ids) != most || p.Count(plan.Quarantined) != most || p.More != more {
+			t.Errorf("%d at most: %d held back, more %v; want %d, %v", most, len(ids), p.More, most, more)
+		}
+	}
+}
+
 func TestForesee_DoesNotGoThroughATableThatIsLockedWhole(t *testing.T) {
 	store := memory.NewCRM()
 	for _, id := range leads(t, store, 50) {
