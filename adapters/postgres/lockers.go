@@ -147,7 +147,20 @@ func (db *DB) ahead(ctx context.Context, pid int32) ([]ports.Locker, error) {
 	})
 }
 
-var literal = regexp.MustCompile(`'(?:[^']|'')*'?|\$(\w*)\$[\s\S]*`)
+// literal is what may hold a value, as far as the text goes: comments, strings and numbers; and quoted names,
+// lest a quote in one be taken for a string's. Comments in comments, and what $ quotes, it takes to the text's end.
+var literal = regexp.MustCompile(`"(?:[^"]|"")*"?` +
+	`|--[^\r\n]*|/\*[^*/]*\*/|/\*[\s\S]*` +
+	`|\b[eE]'(?:[^'\\]|''|\\[\s\S])*'?|'(?:[^']|'')*'?` +
+	`|\$(?:[\pL_][\pL\pN_]*)?\$[\s\S]*` +
+	`|\b\d[\w.]*`)
 
 // withoutLiterals is a statement's text less the values in it: they may be anybody's name.
-func withoutLiterals(statement string) string { return literal.ReplaceAllString(statement, "'?'") }
+func withoutLiterals(statement string) string {
+	return literal.ReplaceAllStringFunc(statement, func(s string) string {
+		if s[0] == '"' {
+			return s
+		}
+		return "?"
+	})
+}

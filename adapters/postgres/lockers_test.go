@@ -181,12 +181,13 @@ func TestPreview_ShowsNoValuesOfOthersStatements(t *testing.T) {
 	w := newWorld(t)
 	lead := portstest.Registration(portstest.Noon.Add(-time.Minute))
 	w.given("crm", registered(lead))
-	_, release := w.holding("crm-api", fmt.Sprintf("SELECT 'Ivan Petrov', 'O''Neil', $$+7 900$$ FROM crm.leads WHERE id = '%s' FOR UPDATE", lead.Lead))
+	_, release := w.holding("crm-api", fmt.Sprintf(`/* for Ivan */ SELECT 'Ivan Petrov', 'O''Neil', E'O\'Neil', 'C:\', 79001234567, 1.5e3 AS n1, 0 AS "it's", -- 'Petrov
+		$имя$+7 900$имя$ FROM crm.leads WHERE id = '%s' FOR UPDATE`, lead.Lead))
 	defer release()
 	peeked, err := w.owner.crm.Preview.Peek(t.Context(), ports.Claim{AsOf: portstest.Noon, Limit: 1}, appcrm.Expire)
 	w.must(err)
 	l := peeked.Items[0].Lockers[0]
-	if !strings.HasPrefix(l.Statement, "SELECT '?', '?', '?'") || l.State != "idle in transaction" || l.Hidden || l.Since.IsZero() {
+	if want := `? SELECT ?, ?, ?, ?, ?, ? AS n1, ? AS "it's", ? ?`; strings.Join(strings.Fields(l.Statement), " ") != want || l.State != "idle in transaction" || l.Hidden || l.Since.IsZero() {
 		t.Errorf("locked by %+v; want what it does, without the values", l)
 	}
 }
