@@ -27,6 +27,7 @@ type Context struct {
 type Job struct {
 	plan.Foreseer
 	Interval time.Duration
+	Disabled bool // in these settings
 }
 
 // Facts are all that is known of an aggregate. Explain gathers them, and Why decides from them.
@@ -39,6 +40,7 @@ type Facts struct {
 	Events  []ports.Happened
 
 	Interval time.Duration // of the job that polls it
+	Disabled bool          // so is that job, in these settings
 	Item     *plan.Item    // what the job would make of it; nil where it would not look at it
 	Record   *ports.Quarantined
 
@@ -95,7 +97,7 @@ func (c Context) beforeItsJob(ctx context.Context, f *Facts) error {
 	if !polls {
 		return nil
 	}
-	f.Interval = job.Interval
+	f.Interval, f.Disabled = job.Interval, job.Disabled
 	records, err := c.Quarantine.List(ctx)
 	if err != nil {
 		return err

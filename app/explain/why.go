@@ -36,6 +36,15 @@ type Answer struct {
 
 // Why decides from the facts alone.
 func (f Facts) Why() Answer {
+	a := f.why()
+	if f.Disabled && !a.Next.IsZero() {
+		a.Why += fmt.Sprintf("; %s is disabled in these settings", f.Row.Job)
+		a.Next = time.Time{}
+	}
+	return a
+}
+
+func (f Facts) why() Answer {
 	switch {
 	case !f.HasRow:
 		return f.withoutRow()
@@ -49,7 +58,11 @@ func (f Facts) Why() Answer {
 		return Answer{Due, "it was being changed while it was looked at: ask again", f.Row.Place.Due, f.At}
 	case f.Item == nil:
 		due := f.Row.Place.Due
-		return Answer{NotDue, fmt.Sprintf("it comes due at %s, in %s; a tick of %s within %s takes it", text(due), due.Sub(f.At).Round(time.Second), f.Row.Job, f.Interval), time.Time{}, due}
+		why := fmt.Sprintf("it comes due at %s, in %s", text(due), due.Sub(f.At).Round(time.Second))
+		if !f.Disabled {
+			why += fmt.Sprintf("; a tick of %s within %s takes it", f.Row.Job, f.Interval)
+		}
+		return Answer{NotDue, why, time.Time{}, due}
 	}
 	return f.due(*f.Item)
 }
@@ -69,6 +82,9 @@ func (f Facts) due(item plan.Item) Answer {
 		return Answer{Due, "it is due, and nothing would happen to it", item.Due, soon}
 	}
 	why := fmt.Sprintf("it is due; the next tick of %s takes it, within %s, and it becomes %s: %s", f.Row.Job, f.Interval, item.Becomes, item.Why)
+	if f.Disabled {
+		why = fmt.Sprintf("it is due, and would become %s: %s", item.Becomes, item.Why)
+	}
 	if f.Record != nil {
 		why += fmt.Sprintf(" (it failed %d times in a row, the last time at %s with: %s)", f.Record.Streak, text(f.Record.LastFailedAt), f.Record.LastError)
 	}

@@ -39,6 +39,14 @@ func TestWhy(t *testing.T) {
 			explain.Facts{HasRow: true, Row: polled(hence(time.Hour))},
 			explain.NotDue, "it comes due at 2026-03-01T13:00:00Z, in 1h0m0s; a tick of reminder-dispatch within 1m0s takes it", noon.Add(time.Hour),
 		},
+		"its moment lies ahead, and its job is disabled": {
+			explain.Facts{HasRow: true, Row: polled(hence(time.Hour)), Disabled: true},
+			explain.NotDue, "it comes due at 2026-03-01T13:00:00Z, in 1h0m0s; reminder-dispatch is disabled in these settings", time.Time{},
+		},
+		"it is due, and its job is disabled": {
+			explain.Facts{HasRow: true, Row: polled(hence(-time.Hour)), Item: &plan.Item{Verdict: plan.Taken, Becomes: "Sent", Why: "its event is Planned"}, Disabled: true},
+			explain.Due, "it is due, and would become Sent: its event is Planned; reminder-dispatch is disabled in these settings", time.Time{},
+		},
 		"its moment is this very one, which is not due yet": {explain.Facts{HasRow: true, Row: polled(hence(0))}, explain.NotDue, "in 0s", noon},
 		"it has no moment": {explain.Facts{HasRow: true, Row: polled(ports.Cursor{})}, explain.NeverDue, "it is Pending and has no moment", time.Time{}},
 		"it is due": {

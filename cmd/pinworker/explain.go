@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,7 +95,8 @@ func (c *boundedContext) explainer() explain.Context {
 		Outbox: outbox.Post{Pool: c.db.Pool, Table: c.table}, Jobs: make(map[ports.Job]explain.Job),
 	}
 	for _, f := range c.foresight {
-		known.Jobs[f.job] = explain.Job{Foreseer: f.Foreseer, Interval: f.interval}
+		enabled := slices.ContainsFunc(c.jobs, func(j *job) bool { return j.name == f.job })
+		known.Jobs[f.job] = explain.Job{Foreseer: f.Foreseer, Interval: f.interval, Disabled: !enabled}
 	}
 	return known
 }

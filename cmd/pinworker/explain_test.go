@@ -52,6 +52,10 @@ func TestExplain_AnItemBeforeItsJob(t *testing.T) {
 			if got := p.explains(due, explain.Due, "the next tick of "+j.job+" takes it, within "); !time.Time(got.Since).Equal(now.Add(-3*time.Minute)) || len(got.Messages) > 0 && j.job == string(ports.LeadExpiration) {
 				t.Errorf("since %v, messages %v; want its moment, and none", got.Since, got.Messages)
 			}
+			disabled := "; " + j.job + " is disabled in these settings"
+			if _, stdout, _ := pinworker(t, "explain", due.String(), "--set", "jobs."+j.job+".enabled=false"); !strings.Contains(stdout, disabled) || strings.Contains(stdout, "takes it") {
+				t.Errorf("explain says %q; want %q, and that no tick takes it", stdout, disabled)
+			}
 
 			poison := j.make(p, now.Add(-2*time.Minute))
 			p.poison(j, poison)
