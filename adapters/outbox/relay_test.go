@@ -137,15 +137,6 @@ func TestRelay_ATopicThatHangsOrIsFloodedDelaysNoOther(t *testing.T) {
 	w := newWorld(t)
 	never, sound := make(chan struct{}), make(chan int, 1)
 	t.Cleanup(func() { close(never) })
-	relay, _, _ := w.relayWith(&publisher{answer: func(m *message.Message, _ int) error {
-		switch m.Metadata.Get("ce_type") {
-		case "hangs":
-			<-never
-		case "sound":
-			sound <- len(w.waiting())
-		}
-		return nil
-	}}, outbox.RelayConfig{BatchSize: 500, PollInterval: 50 * time.Millisecond, ShutdownGrace: time.Millisecond})
 	var batch []ports.Message
 	for key := range hanging {
 		batch = append(batch, to("hangs", key))
@@ -161,7 +152,15 @@ func TestRelay_ATopicThatHangsOrIsFloodedDelaysNoOther(t *testing.T) {
 		w.write(t.Context(), batch...)
 	}
 	w.write(t.Context(), to("sound", 1))
-	relay.Wake()
+	w.relayWith(&publisher{answer: func(m *message.Message, _ int) error {
+		switch m.Metadata.Get("ce_type") {
+		case "hangs":
+			<-never
+		case "sound":
+			sound <- len(w.waiting())
+		}
+		return nil
+	}}, outbox.RelayConfig{BatchSize: 500, PollInterval: 50 * time.Millisecond, ShutdownGrace: time.Millisecond})
 	if waiting := <-sound; waiting < 1000 {
 		t.Errorf("%d keys wait beside the sound topic's message; want most of what was before it", waiting)
 	}
