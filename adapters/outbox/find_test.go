@@ -12,6 +12,49 @@ import (
 	"github.com/pin-platform/pinworker/ports"
 )
 
+// A message that is parked between two looks is in neither.
+func TestPost_FindsAMessageThatIsBeingParked(t *testing.T) {
+	db, err := postgres.Open(postgres.Config{URL: embeddedtest.Database(t), MaxConnections: 2, StatementTimeout: time.Minute, LockTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	m := ports.Announced{ID: uuid.New(), Topic: "pin.crm.lead-expired.v1", Key: "a lead", Written: time.Now()}
+	if _, err := db.Pool.Exec(t.Context(), `INSERT INTO crm.outbox (topic, shard, key, uuid, payload)
+		SELECT $1, shard, $2, $3::uuid, '' FROM generate_series(0, 7) AS shard`, m.Topic, m.Key, [16]byte(m.ID)); err != nil {
+		t.Fatal(err)
+	}
+	parking, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parking.Rollback(t.Context()) //nolint:errcheck // it is committed by then
+	if _, err := parking.Exec(t.Context(), `LOCK TABLE crm.outbox; WITH parked AS (DELETE FROM crm.outbox RETURNING *)
+		INSERT INTO crm.outbox_parked (topic, shard, id, key, uuid, created_at, payload, error, attempts, parked_at)
+		SELECT topic, shard, id, key, uuid, created_at, payload, 'too large', 2, now() FROM parked`); err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan ports.Whereabouts, 1)
+	go func() {
+		where, err := outbox.Post{Pool: db.Pool, Table: outbox.Table{Schema: "crm"}}.Find(t.Context(), []ports.Announced{m})
+		if err != nil {
+			t.Error(err)
+		}
+		found <- where[m.ID]
+	}()
+	for waits := false; !waits; { // it has looked at what is parked
+		if err := parking.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'crm.outbox'::regclass)").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := parking.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-found; got.State != ports.Waiting {
+		t.Errorf("found %+v; want it where it was when the look began", got)
+	}
+}
+
 // A long lane is not read whole: more of it lies ahead of the message than is looked at.
 func TestPost_FindsAMessageFarBackInALongLane(t *testing.T) {
 	db, err := postgres.Open(postgres.Config{URL: embeddedtest.Database(t), MaxConnections: 2, StatementTimeout: time.Minute, LockTimeout: time.Second})

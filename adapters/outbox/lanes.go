@@ -272,7 +272,7 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, table Table) (Lag, error) 
 	return lag, nil
 }
 
-// reading runs work that only reads. A plan that is compiled first (jit) takes longer than all of it.
+// reading runs work that only reads, all of it as of one moment. A plan that is compiled first (jit) takes longer than all of it.
 func reading(ctx context.Context, pool *pgxpool.Pool, work func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: "begin read only; set local jit = off"}, work)
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: "begin isolation level repeatable read read only; set local jit = off"}, work)
 }
