@@ -62,7 +62,7 @@ type Whereabouts struct {
 
 	Partition int32 // beside Published
 	Offset    int64
-	Looked    int // beside NotFound: how many records from its time on were looked at
+	Looked    int // beside NotFound and Beyond: how many from its time on were looked at
 }
 
 // Station is where a message may be.
@@ -71,6 +71,7 @@ type Station string
 // The stations.
 const (
 	Waiting   Station = "waiting"   // in the outbox, for the relay
+	Beyond    Station = "beyond"    // not among those of its lane that were looked at, nor in Kafka: it may wait behind them
 	Parked    Station = "parked"    // Kafka refused it for good
 	Discarded Station = "discarded" // an operator decided that it is not to be sent
 	Published Station = "published" // Kafka has it

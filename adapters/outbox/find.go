@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,11 +30,11 @@ func (p Post) Find(ctx context.Context, messages []ports.Announced) (map[uuid.UU
 			return err
 		}
 		for _, m := range messages {
-			where, waits, err := p.waiting(ctx, tx, m)
+			where, err := p.waiting(ctx, tx, m)
 			if err != nil {
 				return err
 			}
-			if waits {
+			if _, parked := found[m.ID]; where.State == ports.Waiting || where.State == ports.Beyond && !parked {
 				found[m.ID] = where
 			}
 		}
@@ -85,8 +84,9 @@ const (
 // waiting looks for a message in its own lane. An index by id would cost every message that is written, and to
 // read a whole lane of a long queue takes seconds; but ids grow with time, so that the place from which on the
 // message may lie is found by halving. (What was released later lies out of order: so the place looked at is the
-// youngest of a few.)
-func (p Post) waiting(ctx context.Context, tx pgx.Tx, m ports.Announced) (where ports.Whereabouts, waits bool, err error) {
+// youngest of a few.) The state is none where it does not wait.
+func (p Post) waiting(ctx context.Context, tx pgx.Tx, m ports.Announced) (where ports.Whereabouts, err error) {
+	var since *time.Time
 	err = tx.QueryRow(ctx, `
 		WITH RECURSIVE halving (low, high) AS (
 			SELECT min(id), max(id) FROM `+p.Table.name()+` WHERE topic = $1 AND shard = $2
@@ -101,24 +101,24 @@ func (p Post) waiting(ctx context.Context, tx pgx.Tx, m ports.Announced) (where 
 				) AS few
 			) AS place
 			WHERE low < high
-		)
-		SELECT o.created_at, (SELECT count(*) FROM (
-			SELECT FROM `+p.Table.name()+` AS b WHERE b.topic = $1 AND b.shard = $2 AND b.id < o.id LIMIT $6
-		) AS capped)
-		FROM (
+		), looked AS (
 			SELECT w.id, w.uuid, w.created_at FROM `+p.Table.name()+` AS w
 			WHERE w.topic = $1 AND w.shard = $2 AND w.id >= (SELECT max(low) FROM halving) - 10
 			ORDER BY w.id LIMIT $5
-		) AS o
-		WHERE o.uuid = $3 LIMIT 1`,
-		m.Topic, shardOf(m.Key), [16]byte(m.ID), m.Written.Add(-skew), window, BacklogCap+1).Scan(&where.Since, &where.Ahead)
+		)
+		SELECT n.looked, o.created_at, (SELECT count(*) FROM (
+			SELECT FROM `+p.Table.name()+` AS b WHERE b.topic = $1 AND b.shard = $2 AND b.id < o.id LIMIT $6
+		) AS capped)
+		FROM (SELECT count(*) AS looked FROM looked) AS n
+		LEFT JOIN looked AS o ON o.uuid = $3 LIMIT 1`,
+		m.Topic, shardOf(m.Key), [16]byte(m.ID), m.Written.Add(-skew), window, BacklogCap+1).Scan(&where.Looked, &since, &where.Ahead)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return where, false, nil
 	case err != nil:
-		return where, false, err
+		return where, err
+	case since != nil:
+		return ports.Whereabouts{State: ports.Waiting, Since: since.UTC(), Ahead: min(where.Ahead, BacklogCap), AheadMore: where.Ahead > BacklogCap}, nil
+	case where.Looked == window:
+		where.State = ports.Beyond
 	}
-	where.State, where.Since = ports.Waiting, where.Since.UTC()
-	where.Ahead, where.AheadMore = min(where.Ahead, BacklogCap), where.Ahead > BacklogCap
-	return where, true, nil
+	return where, nil
 }

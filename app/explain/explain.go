@@ -129,7 +129,7 @@ func (c Context) messages(ctx context.Context, f Facts, kafka ports.Post) (messa
 	}
 	var gone []ports.Announced
 	for _, m := range announced {
-		if _, here := found[m.ID]; !here {
+		if where, here := found[m.ID]; !here || where.State == ports.Beyond {
 			gone = append(gone, m)
 		}
 	}
@@ -137,7 +137,9 @@ func (c Context) messages(ctx context.Context, f Facts, kafka ports.Post) (messa
 		var there map[uuid.UUID]ports.Whereabouts
 		there, unanswered = kafka.Find(ctx, gone)
 		for id, where := range there {
-			found[id] = where
+			if _, beyond := found[id]; !beyond || where.State == ports.Published {
+				found[id] = where
+			}
 		}
 	}
 	for _, m := range announced {

@@ -151,6 +151,8 @@ func (m Message) Says() string {
 			ahead = fmt.Sprintf("behind %d others of its lane", m.Ahead)
 		}
 		return fmt.Sprintf("waits in the outbox since %s, %s", text(m.Since), ahead)
+	case ports.Beyond:
+		return fmt.Sprintf("not among the first %d of its lane from %s on, behind which it may wait", m.Looked, text(m.Written))
 	case ports.Parked:
 		return fmt.Sprintf("parked since %s: Kafka refused it (%s); see `pinworker outbox release %s`", text(m.Since), m.Error, m.ID)
 	case ports.Discarded:
@@ -162,7 +164,7 @@ func (m Message) Says() string {
 	case ports.NotFound:
 		return fmt.Sprintf("not in the outbox, and not among the %d records that Kafka has from %s on", m.Looked, text(m.At))
 	}
-	return "published: the outbox has let go of it; at which offset, only Kafka could tell"
+	return "not in the outbox any more; what became of it, only Kafka could tell"
 }
 
 func text(t time.Time) string { return t.UTC().Format(time.RFC3339) }

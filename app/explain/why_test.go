@@ -133,12 +133,14 @@ func TestMessage_SaysWhereItIs(t *testing.T) {
 		"parked since 2026-03-01T12:00:00Z: Kafka refused it (too large)":                 {State: ports.Parked, Since: noon, Error: "too large"},
 		"discarded at 2026-03-01T12:00:00Z: superseded; Kafka had refused it (too large)": {State: ports.Discarded, Since: noon, Error: "too large", Reason: "superseded"},
 		"published: partition 3, offset 4711, at 2026-03-01T12:00:00Z":                    {State: ports.Published, Since: noon, Partition: 3, Offset: 4711},
-		"no longer in Kafka":                              {State: ports.Expired},
-		"not among the 20000 records that Kafka has from": {State: ports.NotFound, Looked: 20000},
-		"published: the outbox has let go of it":          {State: ports.Unknown},
+		"no longer in Kafka":                                                   {State: ports.Expired},
+		"not among the 20000 records that Kafka has from":                      {State: ports.NotFound, Looked: 20000},
+		"not in the outbox any more; what became of it, only Kafka could tell": {State: ports.Unknown},
+		"not among the first 20000 of its lane from":                           {State: ports.Beyond, Looked: 20000},
 	} {
-		if got := (explain.Message{Announced: at, Whereabouts: where}).Says(); !strings.Contains(got, want) {
-			t.Errorf("%s: %q; want %q", where.State, got, want)
+		got := (explain.Message{Announced: at, Whereabouts: where}).Says()
+		if !strings.Contains(got, want) || strings.Contains(got, "published") != (where.State == ports.Published) {
+			t.Errorf("%s: %q; want %q, and published of what Kafka has alone", where.State, got, want)
 		}
 	}
 }
