@@ -123,13 +123,13 @@ func TestKubernetes_OneWorkerIsLeftWhileNodesAreDrained(t *testing.T) {
 	}
 }
 
-// pods are the templates of all that runs, with the folder that each is built of.
-func pods(t *testing.T) map[string]struct {
+// pods are the templates of all that runs, with the manifests that each is among.
+func pods(t *testing.T, folder string) map[string]struct {
 	manifests
 	corev1.PodTemplateSpec
 } {
 	t.Helper()
-	worker, migrate := build(t, "kubernetes/worker"), build(t, "kubernetes/migrate")
+	worker, migrate := build(t, folder+"/worker"), build(t, folder+"/migrate")
 	return map[string]struct {
 		manifests
 		corev1.PodTemplateSpec
@@ -139,12 +139,31 @@ func pods(t *testing.T) map[string]struct {
 	}
 }
 
+func TestKubernetes_TheWorkerAndItsMigrationsAreOfTheOneImageThatIsSet(t *testing.T) {
+	const mine = "registry.example/pinworker:1.2.3"
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS("kubernetes")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "image", "kustomization.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(text)+"    newName: registry.example/pinworker\n    newTag: 1.2.3\n")
+	for name, pod := range pods(t, folder) {
+		if image := pod.Spec.Containers[0].Image; image != mine {
+			t.Errorf("%s runs %s; want %s", name, image, mine)
+		}
+	}
+}
+
 func TestKubernetes_PodsMayDoNoMoreThanTheyNeed(t *testing.T) {
 	dockerfile, err := os.ReadFile("Dockerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, pod := range pods(t) {
+	for name, pod := range pods(t, "kubernetes") {
 		spec, container := pod.Spec, pod.Spec.Containers[0]
 		policy := of[*networkingv1.NetworkPolicy](t, pod.manifests)
 		if !selects(t, &policy.Spec.PodSelector, pod.Labels) || len(policy.Spec.PolicyTypes) != 2 {
@@ -167,7 +186,7 @@ func TestKubernetes_PodsMayDoNoMoreThanTheyNeed(t *testing.T) {
 
 // Each secret is a file: the settings name those that are mounted, and no others.
 func TestKubernetes_TheWorkerKnowsItsCommandsSettingsAndSecrets(t *testing.T) {
-	for name, pod := range pods(t) {
+	for name, pod := range pods(t, "kubernetes") {
 		container := pod.Spec.Containers[0]
 		wantCommand(t, container.Args)
 		folder := t.TempDir()
