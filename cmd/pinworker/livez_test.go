@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pin-platform/pinworker/adapters/embedded/embeddedtest"
+	"github.com/pin-platform/pinworker/adapters/opshttp"
+	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/poller"
 )
 
@@ -57,6 +67,60 @@ func TestLivez_NamesEachLoopThatHangsUntilItGoesOn(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 }
+
+// The relay hangs in what it tells the metrics. Time is the test's: a look may take a minute.
+func TestLivez_NamesARelayThatHangsUntilItGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config, err := pgxpool.ParseConfig("postgres://127.0.0.1/pin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no database") }
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		hangs := hangingObserver{release: make(chan struct{})}
+		c := &boundedContext{name: "crm", gauges: &poller.Poller{}, relay: outbox.NewRelay(
+			pool, outbox.Table{Schema: "crm"}, nil, outbox.RelayConfig{PollInterval: time.Second}, hangs, slog.New(slog.DiscardHandler))}
+		w := &worker{contexts: []*boundedContext{c}, metrics: prometheus.NewRegistry()}
+		livez := func() (int, string) {
+			answer := httptest.NewRecorder()
+			opshttp.Handler(w.checks(), w.metrics).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/livez", nil))
+			return answer.Code, answer.Body.String()
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.loops()[0].run(ctx) }()
+
+		time.Sleep(time.Minute)
+		if status, body := livez(); status != http.StatusOK {
+			t.Errorf("/livez %d %s while a look may last", status, body)
+		}
+		time.Sleep(time.Minute)
+		if status, body := livez(); status != http.StatusServiceUnavailable || !strings.Contains(body, "outbox relay of crm: has not looked for messages for 2m0s") {
+			t.Errorf("/livez %d %s", status, body)
+		}
+		close(hangs.release)
+		time.Sleep(2 * time.Second)
+		if status, body := livez(); status != http.StatusOK {
+			t.Errorf("/livez %d %s after it went on", status, body)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// hangingObserver is a relay's, which does not return until it is released.
+type hangingObserver struct {
+	outbox.Observer
+	release chan struct{}
+}
+
+func (h hangingObserver) HeldUp(string) { <-h.release }
 
 // However long it lasts, an outage is no reason to be killed: here it is longer than a cycle may take.
 func TestLivez_AnOutageOfDatabaseAndKafkaIsNoStall(t *testing.T) {
