@@ -38,6 +38,8 @@ type Foreseen[A, E any] struct {
 	// Lockers are those whom a claim would have to wait for first (of several that share the item, one);
 	// none where it was not found out.
 	Lockers []Locker
+	// InVain says that it was asked for them, and nothing was found out in time.
+	InVain bool
 }
 
 // Locker is a session that holds what others want, as far as our role may see it.

@@ -58,6 +58,7 @@ func (db *DB) rolledBack(ctx context.Context, work func(tx pgx.Tx) error) (faile
 // nothing else is said.
 type held struct {
 	lockers []ports.Locker
+	inVain  bool // it was not found out in time
 	free    bool // by now
 	settled bool // it is not what a claim looks for any more
 }
@@ -85,8 +86,8 @@ func (db *DB) waitsFor(ctx context.Context, lock func(ctx context.Context, tx pg
 	for {
 		select {
 		case <-ended:
-			if waiter.Err() != nil && ctx.Err() == nil {
-				return held{}, nil // it waited in vain
+			if waiter.Err() != nil && ctx.Err() == nil || lockNotAvailable(failed) {
+				return held{inVain: true}, nil // database.lock_timeout may be the shorter one
 			}
 			return held{free: found, settled: !found}, failed
 		case s = <-waiting:

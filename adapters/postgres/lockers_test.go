@@ -11,8 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pin-platform/pinworker/adapters/portstest"
+	"github.com/pin-platform/pinworker/adapters/postgres"
 	appcalendar "github.com/pin-platform/pinworker/app/calendar"
 	appcrm "github.com/pin-platform/pinworker/app/crm"
+	"github.com/pin-platform/pinworker/domain/crm"
 	"github.com/pin-platform/pinworker/ports"
 )
 
@@ -172,8 +174,27 @@ func TestPreview_AsksForAFewOfManyThatAreLocked(t *testing.T) {
 			asked++
 		}
 	}
-	if locked != 60 || asked != 20 {
+	if locked != 60 || asked != 20 || slices.ContainsFunc(peeked.Items, func(i ports.Foreseen[crm.Lead, crm.Event]) bool { return i.InVain }) {
 		t.Errorf("%d locked, for %d of them it is told by whom; want 60 and 20", locked, asked)
+	}
+}
+
+// With one connection, it can only be asked once the session that waited has given up.
+func TestPreview_SaysLockedWhereItAskedInVain(t *testing.T) {
+	w := newWorld(t)
+	lead := portstest.Registration(portstest.Noon.Add(-time.Minute))
+	w.given("crm", registered(lead))
+	_, release := w.holding("agents", "SELECT 1 FROM crm.leads WHERE id = $1 FOR UPDATE", uuid.UUID(lead.Lead))
+	defer release()
+	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Minute} { // shorter than it waits, and longer
+		db, err := postgres.Open(postgres.Config{URL: w.url, MaxConnections: 1, StatementTimeout: time.Minute, LockTimeout: timeout})
+		w.must(err)
+		defer db.Close()
+		peeked, err := postgres.NewCRM(db, nil).Preview.Peek(t.Context(), ports.Claim{AsOf: portstest.Noon, Limit: 1}, appcrm.Expire)
+		w.must(err)
+		if got := peeked.Items[0]; !got.Locked || !got.InVain || len(got.Lockers) > 0 {
+			t.Errorf("lock timeout %s: foreseen %+v; want it locked, and that it was asked in vain by whom", timeout, got)
+		}
 	}
 }
 

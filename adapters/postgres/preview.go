@@ -108,7 +108,7 @@ func (d *Due[A, E]) locked(ctx context.Context, claim ports.Claim, items []ports
 			if err != nil {
 				return nil, err
 			}
-			item.Lockers, item.Locked = held.lockers, !held.free
+			item.Lockers, item.Locked, item.InVain = held.lockers, !held.free, held.inVain
 			if held.settled {
 				settled = append(settled, item.Item)
 			}

@@ -32,6 +32,7 @@ type Item struct {
 	Why           string    // why it would become that
 	Messages      []ports.Message
 	Lockers       []ports.Locker     // beside Locked, as far as found out
+	InVain        bool               // they were asked for, and not found out
 	Record        *ports.Quarantined // beside Quarantined
 
 	place ports.Cursor
@@ -142,7 +143,7 @@ func (f foreseer[A, E]) One(ctx context.Context, asOf time.Time, at ports.Cursor
 
 // item decides what would become of an item.
 func (f foreseer[A, E]) item(found ports.Foreseen[A, E]) Item {
-	item := Item{Failure: found.Failure, Verdict: Taken, Due: Moment(found.Place), place: found.Place, Lockers: found.Lockers}
+	item := Item{Failure: found.Failure, Verdict: Taken, Due: Moment(found.Place), place: found.Place, Lockers: found.Lockers, InVain: found.InVain}
 	switch {
 	case found.Locked:
 		item.Verdict = Locked

@@ -222,7 +222,7 @@ func printFacts(w io.Writer, f explain.Facts, unanswered error) error {
 		fmt.Sprintf("%s: %s", why.Verdict, why.Why),
 	}
 	if why.Verdict == explain.Locked {
-		lines = append(lines, "locked by "+lockersInWords(f.Item.Lockers))
+		lines = append(lines, "locked by "+lockersInWords(*f.Item))
 	}
 	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 		return err

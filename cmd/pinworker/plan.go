@@ -205,7 +205,7 @@ func whyOf(item plan.Item) string {
 	case plan.Failed:
 		why = item.Err.Error()
 	case plan.Locked:
-		return "locked by " + lockersInWords(item.Lockers)
+		return "locked by " + lockersInWords(item)
 	case plan.Quarantined:
 		return fmt.Sprintf("failed %s; held back until %s: %s", times(item.Record.Streak), moment(item.Record.NextAttempt), item.Record.LastError)
 	}
@@ -223,8 +223,12 @@ func times(n int) string {
 }
 
 // lockersInWords names who holds an item, and says what our role lacks to see more.
-func lockersInWords(lockers []ports.Locker) string {
-	if len(lockers) == 0 {
+func lockersInWords(item plan.Item) string {
+	lockers := item.Lockers
+	switch {
+	case item.InVain:
+		return "somebody; it was asked in vain whom"
+	case len(lockers) == 0:
 		return "somebody; it was not asked whom: too many are locked"
 	}
 	names := make([]string, len(lockers))

@@ -248,3 +248,15 @@ func TestPlan_BadUsageTouchesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestPlan_TellsWhyNoLockerIsNamed(t *testing.T) {
+	for want, item := range map[string]plan.Item{
+		"locked by somebody; it was asked in vain whom":                     {Verdict: plan.Locked, InVain: true},
+		"locked by somebody; it was not asked whom: too many are locked":    {Verdict: plan.Locked},
+		"locked by pid 7, user u, application a, since -, active: SELECT ?": {Verdict: plan.Locked, Lockers: []ports.Locker{{PID: 7, User: "u", Application: "a", State: "active", Statement: "SELECT ?"}}},
+	} {
+		if got := whyOf(item); got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+}
