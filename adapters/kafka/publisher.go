@@ -153,6 +153,11 @@ func (c *client) publish(topic string, m *message.Message, sent int) error {
 	if err != nil {
 		return &PublishError{Topic: topic, Err: notConnectedError{err}}
 	}
+	select {
+	case <-c.closed:
+		return &PublishError{Topic: topic, Err: notConnectedError{errClosed}}
+	default:
+	}
 	if err := connected.Publish(topic, m); err != nil {
 		return &PublishError{Topic: topic, Err: err, Sent: sent}
 	}

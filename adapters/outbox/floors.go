@@ -103,11 +103,15 @@ func (f *floors) found(l look, heads []head) {
 			f.gone[l] = max(f.gone[l], 0)
 		}
 	}
-	for l, gone := range f.gone {
-		if id, waits := first[l]; waits {
-			f.gone[l] = id - 1
+	for of, gone := range f.gone {
+		behind, asked := l.behind[of]
+		if l.depth > 0 && (!asked || gone < behind) { // it did not look there, or a deeper look has found more since
+			continue
+		}
+		if id, waits := first[of]; waits {
+			f.gone[of] = id - 1
 		} else {
-			f.gone[l] = max(gone, top)
+			f.gone[of] = max(gone, top)
 		}
 	}
 	f.top = max(f.top, top)
@@ -127,13 +131,13 @@ func (f *floors) of(l lane) int64 {
 	return f.gone[l]
 }
 
-// raise sets a lane's floor after a round that began at the old one, unless a look has set it since: it
-// may have found a message below.
+// raise sets a lane's floor after a round that took the old one for it, unless a look has set it since: it
+// may have found a message below. So may the round: it begins further back.
 func (f *floors) raise(l lane, old, floor int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone[l] == old {
-		f.gone[l] = max(old, floor)
+	if f.gone[l] == old && floor > 0 {
+		f.gone[l] = floor
 	}
 	f.top = max(f.top, floor)
 }

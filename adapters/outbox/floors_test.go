@@ -90,3 +90,17 @@ func TestFloors_NothingWaitsAtOrBelowThem(t *testing.T) {
 	f.found(l, nil)
 	want("what came after a look had begun is not passed over by it", map[lane]int64{first: 30, other: 50})
 }
+
+func TestFloors_ALookInFlightDoesNotUndoWhatADeeperOneHasFound(t *testing.T) {
+	f := newFloors()
+	l, _ := f.next(noon)
+	f.found(l, []head{{first, 200}})
+	f.took(l, time.Second) // dear
+	f.raise(first, 199, 240)
+	shallow, _ := f.next(after(1))
+	f.found(look{began: after(1), top: 240}, []head{{first, 90}}) // which came late
+	f.found(shallow, []head{{first, 250}})
+	if floor := f.of(first); floor != 89 {
+		t.Errorf("floor %d; want 89, before what waits", floor)
+	}
+}

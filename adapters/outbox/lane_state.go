@@ -20,6 +20,38 @@ type laneState struct {
 	retryAt time.Time // when one of them is tried again
 	backoff *backoff.ExponentialBackOff
 	alone   time.Time // when nothing was found behind a key that has more than its share
+	settled settled
+}
+
+// settled is up to where a lane is gone for good, so that a round may begin behind it. Behind a floor it may
+// not: a message whose transaction took longer may still come below, and then, by the next round, a later one
+// of its key above. A writer has a transaction id before it draws a message's id. So once all transactions
+// have ended that are older than a round's own, nothing comes below what that round has read, but what a
+// round after that finds from the old place on.
+type settled struct {
+	id    int64
+	next  int64 // the id that is to be it
+	xid   int64 // of the round that read as far as next; 0 where none is waited for
+	ended bool  // all that are older have
+}
+
+// from returns where a round begins that sees no transaction run that is older than xmin.
+func (s *settled) from(xmin, floor int64) int64 {
+	s.ended = s.xid > 0 && xmin >= s.xid
+	return min(s.id, floor)
+}
+
+// gone notes that a round has found the lane gone up to an id, and under which transaction id it deleted, if it did.
+func (s *settled) gone(through, xid int64) {
+	if through == 0 {
+		return
+	}
+	if s.ended {
+		s.id, s.xid, s.ended = min(s.next, through), 0, false
+	}
+	if s.xid == 0 {
+		s.next, s.xid = through, xid
+	}
 }
 
 func (s *laneState) progressed() { s.progress.Store(time.Now().UnixNano()) }

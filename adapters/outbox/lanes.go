@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,8 +92,11 @@ const statementTimeout = 30 * time.Second
 // it waits for Kafka, and the server's own patience with that may be short. A lane is read by its
 // index: plans outlive an outbox that was empty when they were made.
 var beginRound = fmt.Sprintf("begin isolation level read committed; set local statement_timeout = %d; "+
-	"set local idle_in_transaction_session_timeout = %d; set local enable_seqscan = off",
-	statementTimeout.Milliseconds(), roundTimeout.Milliseconds())
+	"set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d; set local enable_seqscan = off",
+	statementTimeout.Milliseconds(), lockTimeout.Milliseconds(), roundTimeout.Milliseconds())
+
+// lockTimeout is for how long a statement waits for who changes its table: well below the time that it has.
+const lockTimeout = 5 * time.Second
 
 // roundTimeout is how long a round is idle at most, and a little more: after that the database frees the lane
 // of a host that has vanished.
@@ -135,21 +139,22 @@ var errReadOnly = errors.New("the database is read-only")
 
 // lock takes a lane until the transaction ends, or answers that another relay has it. It
 // writes nothing, and leaves no snapshot open while Kafka is waited for. A database that is read-only is an
-// error: what is sent from it could not be deleted, and would be sent again and again.
-func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (bool, error) {
+// error: what is sent from it could not be deleted, and would be sent again and again. All transactions that are
+// older than xmin have ended.
+func (q lanes) lock(ctx context.Context, tx pgx.Tx, l lane) (locked bool, xmin int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var locked, readOnly bool
-	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2)), current_setting('transaction_read_only')::boolean",
-		q.table.name(), l.String()).Scan(&locked, &readOnly)
+	var readOnly bool
+	err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtext($1), hashtext($2)), current_setting('transaction_read_only')::boolean,
+		pg_snapshot_xmin(pg_current_snapshot())::text::bigint`, q.table.name(), l.String()).Scan(&locked, &readOnly, &xmin)
 	if err == nil && readOnly {
 		q.pool.Reset() // after a failover the next connection may lead to the new primary
 		err = errReadOnly
 	}
 	if err != nil {
-		return false, fmt.Errorf("lock lane %s: %w", l, err)
+		return false, 0, fmt.Errorf("lock lane %s: %w", l, err)
 	}
-	return locked, nil
+	return locked, xmin, nil
 }
 
 // pageBytes is where a page of large messages ends, before it has all that it may.
@@ -182,17 +187,17 @@ func (q lanes) read(ctx context.Context, tx pgx.Tx, l lane, after int64, without
 }
 
 // remove deletes what was acked, and returns for how long each had been due, by the database's clock,
-// where it had come due at all.
-func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]time.Duration, error) {
+// where it had come due at all, and the id of the transaction.
+func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) (lags []time.Duration, xid int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	// The bounds: the planner may take all of the lane for less than so many ids, and pass over its dead rows.
 	rows, err := tx.Query(ctx, "DELETE FROM "+q.table.name()+` WHERE topic = $1 AND shard = $2 AND id = ANY ($3) AND id BETWEEN $4 AND $5
-		RETURNING extract(epoch FROM clock_timestamp() - due_at)::double precision`, l.topic, l.shard, ids, slices.Min(ids), slices.Max(ids))
-	var lags []time.Duration
+		RETURNING extract(epoch FROM clock_timestamp() - due_at)::double precision, pg_current_xact_id()::text::bigint`,
+		l.topic, l.shard, ids, slices.Min(ids), slices.Max(ids))
 	if err == nil {
 		var seconds []*float64
-		seconds, err = pgx.CollectRows(rows, pgx.RowTo[*float64])
+		seconds, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (s *float64, err error) { return s, r.Scan(&s, &xid) })
 		for _, s := range seconds {
 			if s != nil {
 				lags = append(lags, time.Duration(*s*float64(time.Second)))
@@ -200,9 +205,9 @@ func (q lanes) remove(ctx context.Context, tx pgx.Tx, l lane, ids []int64) ([]ti
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("remove acked messages from lane %s: %w", l, err)
+		return nil, 0, fmt.Errorf("remove acked messages from lane %s: %w", l, err)
 	}
-	return lags, nil
+	return lags, xid, nil
 }
 
 // park takes a message that Kafka refuses for good out of its key's way.
@@ -217,13 +222,18 @@ func (q lanes) park(ctx context.Context, tx pgx.Tx, l lane, id int64, why error)
 		)
 		INSERT INTO `+q.table.parked()+` (topic, shard, id, key, uuid, created_at, payload, due_at, error, attempts, parked_at)
 		SELECT topic, shard, id, key, uuid, created_at, payload, due_at, $4, $5, now() FROM refused`,
-			l.topic, l.shard, id, why.Error(), attempts(why))
+			l.topic, l.shard, id, text(why), attempts(why))
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("park message %d of lane %s: %w", id, l, err)
 	}
 	return nil
+}
+
+// text is what an error says, as PostgreSQL takes it: an envelope of somebody else's may be quoted in it.
+func text(err error) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "?")
 }
 
 // attempts is how often a message was sent, as its refusal tells. One that tells nothing of it did not

@@ -162,12 +162,19 @@ func Depth(
 	return append(backlogs, other), oldest, nil
 }
 
-// strangers returns the topics in an outbox that are not known: those that a relay has seen or, where there is
-// none, that have messages now.
+// strangers returns the topics in an outbox that are not known: those that have messages parked, and those that a
+// relay has seen or, where there is none, that have messages now.
 func strangers(ctx context.Context, q lanes, known []string, relay *Relay) (topics []string, err error) {
+	rows, err := q.pool.Query(ctx, "SELECT DISTINCT topic, shard FROM "+q.table.parked()+" WHERE discarded_at IS NULL")
 	var seen []lane
+	if err == nil {
+		seen, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (l lane, err error) { return l, r.Scan(&l.topic, &l.shard) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for topics of parked messages: %w", err)
+	}
 	if relay != nil {
-		seen = relay.floors.lanes()
+		seen = append(seen, relay.floors.lanes()...)
 	} else {
 		heads, err := q.waiting(ctx, nil)
 		if err != nil {

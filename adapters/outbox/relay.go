@@ -215,8 +215,7 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 	defer func() { r.end(state, pause) }()
 	for ctx.Err() == nil {
 		tried, trying := state.try()
-		floor := r.floors.of(l)
-		done, err := r.turn(ctx, l, floor, state)
+		done, floor, err := r.turn(ctx, l, state)
 		if ctx.Err() != nil {
 			r.part(l, done, err)
 			return
@@ -227,6 +226,7 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 			return
 		}
 		r.floors.raise(l, floor, done.through)
+		state.settled.gone(done.through, done.xid)
 		switch {
 		case trying && slices.Contains(done.failed, tried):
 		case trying || len(state.held) == 0: // nothing is known to be in their way any more
@@ -242,22 +242,34 @@ func (r *Relay) work(ctx context.Context, l lane, state *laneState) {
 			}
 		case done.gone() > 0 && len(state.held) == 0: // an empty lane says nothing of Kafka
 			r.report(l.topic, l, nil)
-		case done.read == 0 && !trying:
+		case done.read == 0 && !trying && !r.lookedAgain(state):
 			return
 		}
 		state.progressed()
 	}
 }
 
+// lookedAgain reports whether someone looked at a lane meanwhile: it reads once more for that, instead of
+// waking all others.
+func (r *Relay) lookedAgain(state *laneState) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	again := state.again
+	state.again = false
+	return again
+}
+
 // turn runs one round as soon as a slot is free. Slots go round, so that no lane keeps one.
-func (r *Relay) turn(ctx context.Context, l lane, floor int64, state *laneState) (outcome, error) {
+func (r *Relay) turn(ctx context.Context, l lane, state *laneState) (done outcome, floor int64, err error) {
 	state.waits()
 	if !r.slots.acquire(ctx, l.topic) {
-		return outcome{}, nil
+		return outcome{}, 0, nil
 	}
 	defer r.slots.release(l.topic)
 	state.progressed()
-	return r.round(ctx, l, floor, state)
+	floor = r.floors.of(l)
+	done, err = r.round(ctx, l, floor, state)
+	return done, floor, err
 }
 
 // part tells of what a stop leaves behind that Kafka may have and the outbox has as well.

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -163,6 +164,103 @@ func TestRelay_ATopicThatHangsOrIsFloodedDelaysNoOther(t *testing.T) {
 	}}, outbox.RelayConfig{BatchSize: 500, PollInterval: 50 * time.Millisecond, ShutdownGrace: time.Millisecond})
 	if waiting := <-sound; waiting < 1000 {
 		t.Errorf("%d keys wait beside the sound topic's message; want most of what was before it", waiting)
+	}
+}
+
+// A transaction that draws its message's id first may commit last, and the key's next message then comes
+// after it. By then the lane is gone up to a higher id.
+func TestRelay_AKeysMessagesKeepTheirOrderWhereTheFirstCommitsLate(t *testing.T) {
+	w := newWorld(t)
+	key, other := sameLane()
+	late, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement, args, err := outbox.NewWriter(table, "pin/crm", func() {}).Compose(t.Context(), ports.RunID{1}, []ports.Message{about(key, 1)})
+	if err == nil {
+		_, err = late.Exec(t.Context(), statement, args...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t.Context(), about(other, 1))
+	var order []int // of the key
+	w.relayWith(&publisher{answer: func(m *message.Message, _ int) error {
+		switch m.UUID {
+		case about(other, 1).ID.String(): // while the lane's worker is at work, so that no look comes between
+			w.write(t.Context(), about(other, 2))
+		case about(other, 2).ID.String():
+			if err := late.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.write(t.Context(), about(key, 2))
+		default:
+			order = append(order, version(m))
+		}
+		return nil
+	}}, outbox.RelayConfig{BatchSize: 100, PollInterval: time.Second, ShutdownGrace: time.Second})
+	w.eventually("all are told", func() bool { n, _ := w.told(); return n == 4 })
+	if !slices.Equal(order, []int{1, 2}) {
+		t.Errorf("the key's messages came in the order %v", order)
+	}
+}
+
+// sameLane returns two keys of one lane.
+func sameLane() (key, other int) {
+	shard := func(key int) uint32 {
+		h := fnv.New32a()
+		h.Write([]byte(about(key, 1).Key))
+		return h.Sum32() % outbox.Shards
+	}
+	for other = 2; shard(other) != shard(1); {
+		other++
+	}
+	return 1, other
+}
+
+// A page of a hot key's large messages is cut before it shows what is behind them.
+func TestRelay_AHotKeyOfLargeMessagesHoldsNoOtherBack(t *testing.T) {
+	w := newWorld(t)
+	hot, other := sameLane()
+	const messages = 200
+	for v := range messages {
+		m := about(hot, v+1)
+		m.Payload = make([]byte, 40_000)
+		w.write(t.Context(), m)
+	}
+	w.write(t.Context(), about(other, 1))
+	sent, before := 0, 0
+	w.relay(&publisher{answer: func(m *message.Message, _ int) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if sent++; m.UUID == about(other, 1).ID.String() {
+			before = sent
+		}
+		return nil
+	}}, time.Second)
+	w.empty()
+	if before > 21 {
+		t.Errorf("the other key's message was the %d. that was sent; want it in the first round, of 21", before)
+	}
+}
+
+// Looks and rounds that find nothing to do wake nobody.
+func TestRelay_KeysThatAreHeldCostNoLooks(t *testing.T) {
+	traced := &statements{}
+	w := newTracedWorld(t, traced)
+	for key := range 40 {
+		w.write(t.Context(), about(key, 1))
+	}
+	relay, _, _ := w.relayWith(&publisher{answer: func(*message.Message, int) error { return errOutage }},
+		outbox.RelayConfig{BatchSize: 100, PollInterval: time.Second, ShutdownGrace: time.Second})
+	w.eventually("keys are held in several lanes", func() bool { return w.timesHeldUp(topic) > 8 })
+	for range 20 {
+		relay.Wake()
+	}
+	began := traced.looks()
+	w.eventually("a key is tried again", func() bool { return w.timesHeldUp(topic) > 16 })
+	if looks := traced.looks() - began; looks > 200 {
+		t.Errorf("%d looks meanwhile; want a few", looks)
 	}
 }
 

@@ -1,15 +1,18 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // outcome is what a round has done.
@@ -20,6 +23,7 @@ type outcome struct {
 	refused map[*row]error  // for good
 	failed  []string        // the keys of what an outage stopped
 	outage  error
+	xid     int64 // of the round's transaction, where it deleted
 	unknown int   // of those, how many got no answer
 	through int64 // up to this id all of the lane is gone, from where the round began on; 0 where that is not known
 }
@@ -90,11 +94,11 @@ func outlive(ctx context.Context, by time.Duration) (context.Context, context.Ca
 
 // carry is what a round does within its transaction.
 func (r *Relay) carry(ctx, work, settle context.Context, tx pgx.Tx, l lane, floor int64, state *laneState) (done outcome, err error) {
-	locked, err := r.lanes.lock(work, tx, l)
+	locked, xmin, err := r.lanes.lock(work, tx, l)
 	if err != nil || !locked {
 		return outcome{}, err
 	}
-	rows, through, err := r.take(work, tx, l, floor, state)
+	rows, through, err := r.take(work, tx, l, state.settled.from(xmin, floor), state)
 	if err != nil || len(rows) == 0 || ctx.Err() != nil {
 		return outcome{}, err
 	}
@@ -102,18 +106,24 @@ func (r *Relay) carry(ctx, work, settle context.Context, tx pgx.Tx, l lane, floo
 	defer cancel()
 	done = r.send(sending, work, l, rows, state)
 	if len(done.acked) > 0 {
-		if done.lags, err = r.lanes.remove(settle, tx, l, done.acked); err != nil {
+		if done.lags, done.xid, err = r.lanes.remove(settle, tx, l, done.acked); err != nil {
 			return done, err
 		}
 	}
+	busy := false // outbox_parked is: it is not waited for again
 	for row, why := range done.refused {
-		err := r.lanes.park(settle, tx, l, row.id, why)
+		state.progressed()
+		if !busy {
+			err = r.lanes.park(settle, tx, l, row.id, why)
+		}
 		switch {
-		case err != nil && tx.Conn().IsClosed():
+		case err != nil && (tx.Conn().IsClosed() || tx.Conn().PgConn().TxStatus() != 'T'):
 			return done, err
 		case err != nil: // it stays, and its key with it
 			delete(done.refused, row)
 			done.failed, done.outage = append(done.failed, row.key), errors.Join(done.outage, err)
+			var refused *pgconn.PgError
+			busy = errors.As(err, &refused) && (refused.Code == "55P03" || refused.Code == "57014")
 		}
 	}
 	done.through = min(through, done.before(rows))
@@ -129,50 +139,82 @@ const (
 )
 
 // take reads what a round sends, behind a floor, and without the keys that are held; and up to which id that
-// is all there is. A key that has more than its share does not fill the round: what lies behind its messages
-// is read on, without it.
+// is all there is. A key that has more than its share does not fill the round: the lane is read again without
+// it. All of a key's messages are of one page, and so of one snapshot: a later page may have one that came
+// after another which the earlier one did not see.
 func (r *Relay) take(ctx context.Context, tx pgx.Tx, l lane, floor int64, state *laneState) (rows []row, through int64, err error) {
-	rows = make([]row, 0, r.config.BatchSize)
-	shares, full := make(map[string]int), append([]string{}, state.held...) // not nil: to SQL that is unknown
-	share, alone := keyShare, time.Since(state.alone) < aloneFor
+	p := portion{share: keyShare, shares: make(map[string]int), full: append([]string{}, state.held...), left: math.MaxInt64}
+	alone := time.Since(state.alone) < aloneFor
 	if alone {
-		share = aloneShare
+		p.share = aloneShare
 	}
-	after, left := floor, int64(0)
-	for len(rows) < r.config.BatchSize {
-		limit := r.config.BatchSize - len(rows)
-		page, err := r.lanes.read(ctx, tx, l, after, full, limit)
+	for {
+		page, err := r.lanes.read(ctx, tx, l, floor, p.full, r.config.BatchSize-len(p.rows))
 		if err != nil {
 			return nil, 0, err
 		}
-		crowded := false
-		for _, row := range page {
-			after = row.id
-			switch shares[row.key]++; {
-			case shares[row.key] <= share:
-				rows = append(rows, row)
-				continue
-			case shares[row.key] == share+1:
-				full, crowded = append(full, row.key), true
-			}
-			if left == 0 {
-				left = row.id
-			}
-		}
-		if left > 0 && len(page) == 0 {
+		crowded := p.add(page)
+		if len(page) == 0 && p.left < math.MaxInt64 {
 			state.alone = time.Now()
 		}
-		if len(page) < limit || !crowded || alone {
+		if room := r.config.BatchSize - len(p.rows) + p.others(); !crowded || alone || room < r.config.BatchSize/2 {
+			if len(page) > 0 { // more may be behind it
+				p.left = min(p.left, page[len(page)-1].id+1)
+			}
 			break
 		}
+		p.forgetOthers()
 	}
-	switch {
-	case len(state.held) > 0: // theirs may lie anywhere
-		return rows, 0, nil
-	case left > 0:
-		return rows, left - 1, nil
+	slices.SortFunc(p.rows, func(a, b row) int { return cmp.Compare(a.id, b.id) })
+	if len(state.held) > 0 || p.left == math.MaxInt64 { // theirs may lie anywhere; or there is nothing
+		return p.rows, 0, nil
 	}
-	return rows, after, nil
+	return p.rows, p.left - 1, nil
+}
+
+// portion is what a round takes of a lane.
+type portion struct {
+	rows   []row
+	share  int            // of one key at most
+	shares map[string]int // by key
+	full   []string       // keys that are not read any more; not nil: to SQL that is unknown
+	left   int64          // the first that is not taken
+}
+
+// add takes of a page what is within its keys' shares, and reports whether one has more.
+func (p *portion) add(page []row) (crowded bool) {
+	for _, row := range page {
+		switch p.shares[row.key]++; {
+		case p.shares[row.key] <= p.share:
+			p.rows = append(p.rows, row)
+			continue
+		case p.shares[row.key] == p.share+1:
+			p.full, crowded = append(p.full, row.key), true
+		}
+		p.left = min(p.left, row.id)
+	}
+	return crowded
+}
+
+// others counts what was taken of keys that are not full.
+func (p *portion) others() (n int) {
+	for _, row := range p.rows {
+		if !slices.Contains(p.full, row.key) {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetOthers gives back what others counts: it will be read again.
+func (p *portion) forgetOthers() {
+	p.rows = slices.DeleteFunc(p.rows, func(row row) bool {
+		if slices.Contains(p.full, row.key) {
+			return false
+		}
+		delete(p.shares, row.key)
+		return true
+	})
 }
 
 // send emits messages, one in flight a key, and waits for all that it emitted. Once ctx has ended it emits no
@@ -196,8 +238,10 @@ func (r *Relay) send(ctx, work context.Context, l lane, rows []row, state *laneS
 	for _, head := range heads {
 		f.emit(work, head)
 	}
+	answering, cancel := context.WithTimeout(work, sendFor+ackDeadline)
+	defer cancel()
 	for len(f.flying) > 0 {
-		w, err := f.wait(work)
+		w, err := f.wait(answering)
 		switch {
 		case w == nil:
 			done.outage, done.unknown = err, len(f.flying)
