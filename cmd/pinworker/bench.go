@@ -60,13 +60,7 @@ With the default sizes it needs 3 GB of disk and several minutes.`,
 			return usage("--others %d: allowed is a whole number from 0", b.others)
 		}
 		report, err := b.run(cmd.Context(), jobs)
-		if err != nil {
-			return err
-		}
-		if global.json {
-			return writeJSON(std.out, report)
-		}
-		return report.print(std.out)
+		return show(global, std, report, err)
 	})
 	return parent(&cobra.Command{Use: "bench", Short: "Measure, side by side with the limit"}, cmd, newBenchRelay(global, std), newBenchEndToEnd(global, std), newBenchBloat(global, std))
 }
@@ -116,29 +110,20 @@ func (b *benchJobs) say(format string, args ...any) {
 }
 
 func (b *benchJobs) run(ctx context.Context, jobs []string) (report benchReport, err error) {
-	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true})
+	// The statements beside the worker's are planned once as well, by their indexes, as its own are.
+	database, err := startBench(ctx, "&plan_cache_mode=force_generic_plan&enable_seqscan=off&jit=off", postgres.Contexts...)
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	// The statements beside the worker's are planned once as well, by their indexes, as its own are.
-	if b.db, err = openBench(server.URL() + "&plan_cache_mode=force_generic_plan&enable_seqscan=off&jit=off"); err != nil {
-		return report, err
-	}
-	defer b.db.Close()
-	for _, name := range postgres.Contexts {
-		migrator := postgres.NewMigrator(b.db, name)
-		if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
-			return report, err
-		}
-	}
+	defer func() { err = errors.Join(err, database.close()) }()
+	b.db = database.DB
 	report.Ratios = make(map[string]float64)
 	for _, name := range jobNames { // in their own order
 		if !slices.Contains(jobs, name) {
 			continue
 		}
 		if name == string(ports.AppointmentTimeout) {
-			err = b.appointments(ctx, server.URL(), &report)
+			err = b.appointments(ctx, database.server.URL(), &report)
 		} else {
 			err = b.pages(ctx, ports.Job(name), &report)
 		}
@@ -148,13 +133,53 @@ func (b *benchJobs) run(ctx context.Context, jobs []string) (report benchReport,
 	}
 	if slices.Contains(jobs, string(ports.ReminderDispatch)) && slices.Contains(jobs, string(ports.LeadExpiration)) {
 		b.say("Reminders alone, then beside a drain of leads ...")
-		beside, err := b.beside(ctx, server.URL())
+		beside, err := b.beside(ctx, database.server.URL())
 		if err != nil {
 			return report, err
 		}
 		report.Beside = &beside
 	}
 	return report, nil
+}
+
+// benchDatabase is a PostgreSQL of a benchmark's own, fsync on.
+type benchDatabase struct {
+	*postgres.DB
+
+	server *embedded.Postgres
+}
+
+// startBench starts one with the tables of some contexts. options are added to the URL of its connections.
+func startBench(ctx context.Context, options string, contexts ...string) (d benchDatabase, err error) {
+	if d.server, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true}); err != nil {
+		return d, err
+	}
+	if d.DB, err = openBench(d.server.URL() + options); err != nil {
+		return d, errors.Join(err, d.server.Close())
+	}
+	for _, name := range contexts {
+		migrator := postgres.NewMigrator(d.DB, name)
+		if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
+			return d, errors.Join(err, d.close())
+		}
+	}
+	return d, nil
+}
+
+func (d benchDatabase) close() error {
+	d.Close()
+	return d.server.Close()
+}
+
+// show prints what a benchmark has reported.
+func show[R interface{ print(to io.Writer) error }](global *globals, std streams, report R, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case global.json:
+		return writeJSON(std.out, report)
+	}
+	return report.print(std.out)
 }
 
 func openBench(url string) (*postgres.DB, error) {

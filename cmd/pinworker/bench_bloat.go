@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/postgres"
 )
@@ -48,13 +47,7 @@ In full: --messages 10000000 --rate 1000. It takes an hour or less, and 10 GB of
 			return usage("--naptime %s: allowed is from 1s to 1h", b.naptime)
 		}
 		report, err := b.run(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if global.json {
-			return writeJSON(std.out, report)
-		}
-		return report.print(std.out)
+		return show(global, std, report, err)
 	})
 	return cmd
 }
@@ -102,21 +95,12 @@ func (b *benchBloat) hour() int { return b.rate * 3600 }
 func (b *benchBloat) round() int { return min(max(b.messages/100, 500), 100_000) }
 
 func (b *benchBloat) run(ctx context.Context) (_ bloatReport, err error) {
-	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true})
+	database, err := startBench(ctx, "&pool_max_conns=24", "crm", "promotion")
 	if err != nil {
 		return b.report, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	if b.db, err = openBench(server.URL() + "&pool_max_conns=24"); err != nil {
-		return b.report, err
-	}
-	defer b.db.Close()
-	for _, name := range []string{"crm", "promotion"} {
-		migrator := postgres.NewMigrator(b.db, name)
-		if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
-			return b.report, err
-		}
-	}
+	defer func() { err = errors.Join(err, database.close()) }()
+	b.db = database.DB
 	for _, statement := range []string{
 		fmt.Sprintf("ALTER SYSTEM SET autovacuum_naptime = %d", int(b.naptime.Seconds())), "SELECT pg_reload_conf()",
 	} {

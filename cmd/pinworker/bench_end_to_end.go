@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pin-platform/pinworker/adapters/embedded"
 	"github.com/pin-platform/pinworker/adapters/kafka"
 	"github.com/pin-platform/pinworker/adapters/outbox"
 	"github.com/pin-platform/pinworker/adapters/postgres"
@@ -53,13 +52,7 @@ nothing of Kafka.`,
 			return usage("--singles %d: allowed is a whole number from 10 to 10000", b.singles)
 		}
 		report, err := b.run(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if global.json {
-			return writeJSON(std.out, report)
-		}
-		return report.print(std.out)
+		return show(global, std, report, err)
 	})
 	return cmd
 }
@@ -104,19 +97,12 @@ type benchEndToEnd struct {
 }
 
 func (b *benchEndToEnd) run(ctx context.Context) (report endToEndReport, err error) {
-	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true})
+	database, err := startBench(ctx, "", "crm")
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	if b.db, err = openBench(server.URL()); err != nil {
-		return report, err
-	}
-	defer b.db.Close()
-	migrator := postgres.NewMigrator(b.db, "crm")
-	if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
-		return report, err
-	}
+	defer func() { err = errors.Join(err, database.close()) }()
+	b.db = database.DB
 	var started relayReport
 	closeKafka, err := b.startKafka(ctx, &started)
 	if err != nil {
@@ -132,7 +118,7 @@ func (b *benchEndToEnd) run(ctx context.Context) (report endToEndReport, err err
 		return report, err
 	}
 	report = endToEndReport{Kafka: started.Kafka, Leads: b.leads, Singles: b.singles}
-	return report, b.measure(ctx, server.URL(), &report)
+	return report, b.measure(ctx, database.server.URL(), &report)
 }
 
 // measure has a worker as serve has it, but for the stages that are noted on the way.

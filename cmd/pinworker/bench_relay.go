@@ -61,13 +61,7 @@ nothing of Kafka.`,
 			return usage("--rounds %d: allowed is a whole number from 1 to 20", b.rounds)
 		}
 		report, err := b.run(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if global.json {
-			return writeJSON(std.out, report)
-		}
-		return report.print(std.out)
+		return show(global, std, report, err)
 	})
 	return cmd
 }
@@ -97,19 +91,12 @@ type benchRelay struct {
 }
 
 func (b *benchRelay) run(ctx context.Context) (report relayReport, err error) {
-	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Durable: true})
+	database, err := startBench(ctx, "", "crm")
 	if err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	if b.db, err = openBench(server.URL()); err != nil {
-		return report, err
-	}
-	defer b.db.Close()
-	migrator := postgres.NewMigrator(b.db, "crm")
-	if err := errors.Join(migrator.UpAll(ctx), migrator.Close()); err != nil {
-		return report, err
-	}
+	defer func() { err = errors.Join(err, database.close()) }()
+	b.db = database.DB
 	closeKafka, err := b.startKafka(ctx, &report)
 	if err != nil {
 		return report, err
