@@ -121,7 +121,10 @@ func (r *Relay) carry(ctx, work, settle context.Context, tx pgx.Tx, l lane, floo
 			return done, err
 		case err != nil: // it stays, and its key with it
 			delete(done.refused, row)
-			done.failed, done.outage = append(done.failed, row.key), errors.Join(done.outage, err)
+			done.failed = append(done.failed, row.key)
+			if !busy { // else it is told already
+				done.outage = errors.Join(done.outage, err)
+			}
 			var refused *pgconn.PgError
 			busy = errors.As(err, &refused) && (refused.Code == "55P03" || refused.Code == "57014")
 		}
