@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/pin-platform/pinworker/adapters/postgres"
 	"github.com/pin-platform/pinworker/cmd/pinworker/internal/settings"
 )
@@ -148,6 +150,25 @@ func (w *worker) whoWasNotAsked() string {
 		texts[i] = fmt.Sprintf("%s was not asked: %s", u.Context, u.Error)
 	}
 	return strings.Join(texts, "; ")
+}
+
+// actOn acts on an id in the context that knows it: the others answer with unknown. list is the command that
+// shows which ids are known.
+func (w *worker) actOn(std streams, id uuid.UUID, unknown error, list string, act func(*boundedContext) error) error {
+	err := unknown
+	for _, c := range w.contexts {
+		if err = act(c); !errors.Is(err, unknown) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, unknown):
+		return fmt.Errorf("%s: %w; `pinworker %s` shows what is; looked for in %s", id, err, list, w.where())
+	case err != nil:
+		return err
+	}
+	w.noteUnasked(std)
+	return nil
 }
 
 // where names the contexts that were asked, and those that were not.

@@ -105,19 +105,10 @@ func decideOnParked(
 		return usage("%q is no id: allowed is a UUID", text)
 	}
 	return withReachable(ctx, global, std, func(_ settings.Settings, w *worker) error {
-		err := outbox.ErrNotParked
-		for _, c := range w.contexts {
-			if err = decide(c, id); !errors.Is(err, outbox.ErrNotParked) {
-				break
-			}
-		}
-		switch {
-		case errors.Is(err, outbox.ErrNotParked):
-			return fmt.Errorf("%s: %w; `pinworker outbox parked` shows what is; looked for in %s", id, err, w.where())
-		case err != nil:
+		act := func(c *boundedContext) error { return decide(c, id) }
+		if err := w.actOn(std, id, outbox.ErrNotParked, "outbox parked", act); err != nil {
 			return err
 		}
-		w.noteUnasked(std)
 		if global.json {
 			return writeJSON(std.out, map[string]any{"message": id, "decision": what})
 		}

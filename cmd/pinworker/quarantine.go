@@ -62,23 +62,14 @@ someone who settles it otherwise, takes it off the record.`,
 // retry lets the next tick take an item, in whichever context it is on record.
 func (w *worker) retry(ctx context.Context, std streams, asJSON bool, item uuid.UUID) error {
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	err := ports.ErrNotQuarantined
-	for _, c := range w.contexts {
-		if err = c.quarantine.Retry(ctx, item, at); !errors.Is(err, ports.ErrNotQuarantined) {
-			break
-		}
-	}
-	switch {
-	case errors.Is(err, ports.ErrNotQuarantined):
-		return fmt.Errorf("%s: %w; `pinworker quarantine list` shows what is; looked for in %s", item, err, w.where())
-	case err != nil:
+	act := func(c *boundedContext) error { return c.quarantine.Retry(ctx, item, at) }
+	if err := w.actOn(std, item, ports.ErrNotQuarantined, "quarantine list", act); err != nil {
 		return err
 	}
-	w.noteUnasked(std)
 	if asJSON {
 		return writeJSON(std.out, map[string]any{"item": item, "next_attempt": moment(at)})
 	}
-	_, err = fmt.Fprintf(std.out, "The next tick takes %s.\n", item)
+	_, err := fmt.Fprintf(std.out, "The next tick takes %s.\n", item)
 	return err
 }
 
